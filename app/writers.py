@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,22 @@ if TYPE_CHECKING:
 CHOICE_FILE = "writer.json"
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The choice of the page; `key`: of a server, kept in a file of mode 0600 and never given to a browser."""
+
+    name: str
+    key: str | None = None
+
+    def key_for(self, name: str) -> str | None:
+        """A key goes to the server that it was given for, and to no other."""
+        return self.key if name.partition("#")[0] == self.name.partition("#")[0] else None
+
+
 def writer_name(settings: Settings) -> str | None:
     """None: there is no writer, and answers are quoted."""
-    return settings.writer or chosen_on_the_page(settings.home)
+    chosen = chosen_on_the_page(settings.home)
+    return settings.writer or (chosen.name if chosen else None)
 
 
 def writer_opener(settings: Settings) -> Callable[[], Writer] | None:
@@ -26,8 +40,14 @@ def writer_opener(settings: Settings) -> Callable[[], Writer] | None:
     return opener_of(settings, name) if name else None
 
 
-def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
-    """Opens the writer of that name with the key, device and time limit of the settings."""
+def key_of(settings: Settings, name: str, given: str | None = None) -> str | None:
+    """The key that was just given for a server, else that of the page's choice for it, else that of the settings."""
+    chosen = chosen_on_the_page(settings.home)
+    return given or (chosen.key_for(name) if chosen else None) or settings.writer_key
+
+
+def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable[[], Writer]:
+    """Opens the writer of that name with device and time limit of the settings. `key`: see `key_of`."""
 
     def open_() -> Writer:
         from retrieval.writers.opening import WriterSpec, open_writer
@@ -35,7 +55,7 @@ def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
         spec = WriterSpec(
             name=name,
             home=settings.home,
-            key=settings.writer_key,
+            key=key_of(settings, name, key),
             timeout_seconds=settings.writer_timeout,
             memory_bytes=int(settings.writer_memory),
             repair=settings.writer_repair,
@@ -49,21 +69,29 @@ def opener_of(settings: Settings, name: str) -> Callable[[], Writer]:
     return open_
 
 
-def chosen_on_the_page(home: Path) -> str | None:
+def chosen_on_the_page(home: Path) -> Chosen | None:
     """A damaged file counts as absent: the page shows what is chosen."""
     try:
-        name = json.loads((home / CHOICE_FILE).read_text(encoding="utf-8"))["name"]
-    except (OSError, ValueError, KeyError, TypeError):
+        plain = json.loads((home / CHOICE_FILE).read_text(encoding="utf-8"))
+        name, key = plain["name"], plain.get("key")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return name if isinstance(name, str) and name else None
+    if not isinstance(name, str) or not name:
+        return None
+    return Chosen(name, key if isinstance(key, str) and key else None)
 
 
-def choose(home: Path, name: str | None) -> None:
-    """Keep the choice of the page; None: no writer."""
+def choose(home: Path, name: str | None, key: str | None = None) -> None:
+    """Keep the choice of the page; None: no writer. `key`: a new one; without it that of the same server stays."""
     path = home / CHOICE_FILE
     if not name:
         path.unlink(missing_ok=True)
         return
+    before = chosen_on_the_page(home)
+    kept = key or (before.key_for(name) if before else None)
     unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps({"name": name}), encoding="utf-8")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({"name": name, **({"key": kept} if kept else {})}, file)
     os.replace(unfinished, path)

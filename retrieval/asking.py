@@ -19,6 +19,7 @@ from retrieval.types.answers import (
     DEFAULT_POSITIONS,
     DEFAULT_QUOTE,
     DEFAULT_VOTERS,
+    NEEDS_WRITER,
     Answer,
     AnswerHead,
     AnswerToken,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 _Item: TypeAlias = Progress | AnswerToken | Answer
 ACCESS_SECONDS = 1.0
 """Between one look at what the asker may read and the next, while an answer is given."""
-NEEDS_WRITER = "A task about whole documents needs a writer. Name one with --writer or CAIRN_WRITER (docs/writers.md)."
 
 
 class Asking:
@@ -64,6 +64,11 @@ class Asking:
         it."""
         model = self._workspace.model_if_loaded
         return self._writers.filled or (model is not None and not model.config.quotes)
+
+    @property
+    def can_write(self) -> bool:
+        """Whether answers can be worded; loads the model that searches, where there is no writer."""
+        return self._writers.filled or not self._workspace.loaded().model.config.quotes
 
     @catalogue_errors()
     def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:

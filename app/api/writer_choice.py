@@ -2,7 +2,7 @@
 
 Only somebody who sits at the machine may choose, and only without accounts: an address is called by the server, with
 the key of the settings, and a name on the hub is fetched by it. Where CAIRN_WRITER names the writer, the page cannot
-change it. The key never leaves the settings.
+change it. A key is never given to a browser.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from app.api.errors import Refused
 from app.api.strict import Body
 from app.auth import for_this_machine_only
 from app.settings import Settings
-from app.writers import choose, chosen_on_the_page, opener_of
+from app.writers import choose, chosen_on_the_page, key_of, opener_of
 from retrieval.errors import WriterError
 from retrieval.library import Library
 from retrieval.writers.opening import try_writer
+from retrieval.writers.server import model_names
 
 HOW_TO = "Answers are quoted. To have them written, name a writer in the settings."
 HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
@@ -29,6 +30,7 @@ class Choice(Body):
     """`name`: a checkpoint's folder or hub name, or a server's address; empty: no writer."""
 
     name: str = Field("", max_length=500)
+    key: str | None = Field(None, max_length=1000, description="Of a server; absent: as before")
 
 
 def router(settings: Settings) -> APIRouter:
@@ -44,10 +46,10 @@ def router(settings: Settings) -> APIRouter:
         """Choose the writer of all questions from now on; it stays chosen when the server starts again."""
         _check_may_choose(settings, library)
         name = choice.name.strip()
-        open_ = opener_of(settings, name) if name else None
-        if open_ is not None:
-            open_()  # refused before it is kept
-        choose(settings.home, name)
+        open_ = opener_of(settings, name, choice.key) if name else None
+        if open_ is not None and (trial := try_writer(open_())).problem:
+            raise Refused(422, "no_writer", f"Not saved. {trial.problem}")
+        choose(settings.home, name, choice.key)
         library.use_writer(open_)
         return described_writer(settings, library)
 
@@ -57,10 +59,22 @@ def router(settings: Settings) -> APIRouter:
         name = choice.name.strip()
         if name:
             _check_may_choose(settings, library)
-        writer = opener_of(settings, name)() if name else library.writer
+        writer = opener_of(settings, name, choice.key)() if name else library.writer
         if writer is None:
             raise Refused(422, "no_writer", "There is no writer to try. Name one first.")
         return try_writer(writer).to_dict()
+
+    @routes.post("/writer/models")
+    def models(library: RequestLibrary, choice: Choice) -> Plain:
+        """The models of the server at an address; none for what is no address."""
+        _check_may_choose(settings, library)
+        address = choice.name.strip().partition("#")[0]
+        if not address.startswith(("http://", "https://")):
+            return {"models": []}
+        try:
+            return {"models": model_names(address, key=key_of(settings, address, choice.key))}
+        except ValueError as error:
+            raise Refused(422, "no_writer", str(error)) from error
 
     return routes
 
@@ -87,6 +101,7 @@ def _check_may_choose(settings: Settings, library: Library) -> None:
 
 def described_writer(settings: Settings, library: Library) -> Plain:
     may_choose = _may_choose(settings, library)
+    chosen = chosen_on_the_page(settings.home)
     plain: Plain = {
         "name": None,
         "kind": None,
@@ -94,7 +109,8 @@ def described_writer(settings: Settings, library: Library) -> Plain:
         "problem": "",
         "how_to": HOW_TO if may_choose else HOW_TO_ELSEWHERE,
         "may_choose": may_choose,
-        "chosen": (settings.writer or chosen_on_the_page(settings.home) or "") if may_choose else "",
+        "chosen": chosen.name if may_choose and chosen else "",
+        "has_key": bool(may_choose and chosen and chosen.key),
         "own_words": library.writes_own_words,
     }
     try:

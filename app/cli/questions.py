@@ -41,6 +41,7 @@ from retrieval.types.answers import (
     DEFAULT_POSITIONS,
     DEFAULT_QUOTE,
     DEFAULT_VOTERS,
+    NEEDS_WRITER,
     Answer,
     Progress,
     outcome_note,
@@ -132,6 +133,8 @@ def ask(
     """
     asked = _questions(question, questions)
     with library_of(context, home, model, user, writer=writer) as library:
+        if quote is False and not library.can_write:
+            raise InvalidRequest(NEEDS_WRITER)
         scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
@@ -151,8 +154,16 @@ def ask(
         elif as_json:
             result = answer(asked[0])
             write_json({**answer_row(result, result.id), "question": result.question})
+            check_written(result)
         else:
-            print_answer(lambda on_token: answer(asked[0], on_token))
+            check_written(print_answer(lambda on_token: answer(asked[0], on_token)))
+
+
+def check_written(answer: Answer) -> None:
+    """Exit status 1 where the writer gave no word."""
+    if answer.writer is not None and answer.problem and not answer.tokens:
+        tell(answer.problem)
+        raise typer.Exit(1)
 
 
 def search_row(library: Library, question: Question, k: int, scope: Scope | None) -> dict[str, Any]:
@@ -253,7 +264,7 @@ def _answer_all(questions: list[Question], answer: Callable[[Question], dict[str
         raise typer.Exit(1)
 
 
-def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
+def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> Answer:
     """For people: the words as they come, then what they rest on."""
     streamed: list[str] = []
 
@@ -300,6 +311,7 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> None:
         f"\nanswer {result.id}, first word after {duration(timings.first_token_seconds)}, "
         f"{duration(timings.seconds)} in all. `cairn export {result.id}` keeps it."
     )
+    return result
 
 
 def library_passages(row: dict[str, Any]) -> list[str]:

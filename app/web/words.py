@@ -8,7 +8,15 @@ import json
 from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
-from retrieval.types.answers import FROM_ITSELF, ONE_SENTENCE, OUTCOMES, QUOTED_INSTEAD, SET_ASIDE, WHO_CHOSE
+from retrieval.types.answers import (
+    FROM_ITSELF,
+    ONE_SENTENCE,
+    OUTCOMES,
+    QUOTED_INSTEAD,
+    SET_ASIDE,
+    WHO_CHOSE,
+    WRITER_SET_UP,
+)
 
 _MARK = Path(__file__).parent / "static" / "mark.svg"
 
@@ -20,6 +28,7 @@ def page_words() -> str:
         "WHO_CHOSE": WHO_CHOSE,
         "FROM_ITSELF": FROM_ITSELF,
         "ONE_SENTENCE": ONE_SENTENCE,
+        "WRITER_SET_UP": WRITER_SET_UP,
         "QUOTED_INSTEAD": QUOTED_INSTEAD,
         "SET_ASIDE": SET_ASIDE,
         "MARK": mark_address(),

@@ -24,7 +24,7 @@ from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion, Question
 from retrieval.query.read import Cancelled, Decider, Ranked, Reading
 from retrieval.query.sentences import Quoting
-from retrieval.types.answers import AnswerToken
+from retrieval.types.answers import NEEDS_WRITER, AnswerToken
 
 BLOCKS_PER_TOKEN = 16
 """An answer's record keeps this many blocks for each token."""
@@ -49,10 +49,7 @@ class LandmarkReader:
         """See `Reader`. Raises `InvalidRequest` for a model that only finds, and for a question with no room."""
         model, candidates = self._model, ranked.candidates
         if not model.writes:
-            raise InvalidRequest(
-                f"{model.source} only finds: it has no words of its own. Leave out --free, so that answers are "
-                "quoted, or name a writer (CAIRN_WRITER)."
-            )
+            raise InvalidRequest(f"{model.source} only finds: it has no words of its own. {NEEDS_WRITER}")
         mass = AnswerMass(model.memory_layers, model.num_heads, model.evidence_weights_YH)
         tokens: list[AnswerToken] = []
         steps = generate(

@@ -156,7 +156,18 @@ WHO_CHOSE: dict[DecidedBy, str] = {
 }
 """Of the words of an answer. What a writer was given is said where its answer stands."""
 
-ONE_SENTENCE: Final = "This is one sentence. Summaries, lists and comparisons of whole documents take a writer."
+WRITER_SET_UP: Final = (
+    'ollama run qwen3:4b-instruct ""',
+    "CAIRN_WRITER=http://localhost:11434/v1#qwen3:4b-instruct cairn serve",
+)
+"""Two lines that set a writer up (docs/writers.md)."""
+
+NEEDS_WRITER: Final = "This needs a writer. Two lines set one up (docs/writers.md):\n  " + "\n  ".join(WRITER_SET_UP)
+
+ONE_SENTENCE: Final = (
+    "This is one sentence. Summaries, lists, counts and comparisons of whole documents need a writer. Two lines set "
+    "one up:"
+)
 _SURVEY = re.compile(
     r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|list (?:all|every|each)|"
     r"main (?:points|topics|ideas|findings)|what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
@@ -177,7 +188,8 @@ def understood_note(answer: Answer) -> str:
 
 def survey_note(answer: Answer) -> str:
     """What has to be said of one sentence where a whole document was meant; empty for others."""
-    return ONE_SENTENCE if answer.settings.get("survey") and answer.text and answer.writer is None else ""
+    note = "\n  ".join((ONE_SENTENCE, *WRITER_SET_UP))
+    return note if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
 
 FROM_ITSELF: Final = (

@@ -46,11 +46,34 @@ _PATIENCE_SECONDS = 1.0
 _AGAIN_SECONDS = 30.0  # before a server that said nothing useful is asked once more
 
 
+_MOST_LISTED_BYTES = 4_000_000
+
+
+def model_names(url: str, *, key: str | None) -> list[str]:
+    """Of the server at `url` (up to and with `/v1`). Raises `ValueError` for one that does not say at once."""
+    headers = PLAIN | ({"Authorization": f"Bearer {key}"} if key else {})
+    hooks, local = at_most(_MOST_LISTED_BYTES), _is_here(urlsplit(url).hostname or "")
+    try:
+        # A proxy of the environment is for other machines.
+        with httpx.Client(trust_env=not local, timeout=_PATIENCE_SECONDS, event_hooks=hooks) as client:
+            listed: Any = client.get(f"{url.rstrip('/')}/models", headers=headers).raise_for_status().json()
+        return [name for model in listed["data"] if isinstance(name := model["id"], str)]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"The server at {urlsplit(url).hostname} does not name its models.") from error
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class OnlyModel:
     """Of the server at `url` (up to and with `/v1`). Thread-safe."""
 
-    def __init__(self, url: str, *, key: str | None, local: bool):
-        self._url, self._key, self._local = url, key, local
+    def __init__(self, url: str, *, key: str | None):
+        self._url, self._key = url, key
         self._lock = threading.Lock()
         self._name, self._asked_at = "", float("-inf")
 
@@ -63,15 +86,11 @@ class OnlyModel:
             return self._name
 
     def _ask(self) -> str:
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
-            # A proxy of the environment is for other machines.
-            with httpx.Client(trust_env=not self._local, timeout=_PATIENCE_SECONDS) as client:
-                listed = client.get(f"{self._url.rstrip('/')}/models", headers=headers).raise_for_status().json()
-            names = [model["id"] for model in listed["data"]]
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+            names = model_names(self._url, key=self._key)
+        except ValueError:
             return ""
-        return names[0] if len(names) == 1 and isinstance(names[0], str) else ""
+        return names[0] if len(names) == 1 else ""
 
 
 _LONGEST = 200
@@ -174,7 +193,7 @@ class ServerWriter:
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds
         self._lock = threading.Lock()
         self._client_made: OpenAI | None = None
-        self._only_model = OnlyModel(self._url, key=key, local=not self.leaves_machine)
+        self._only_model = OnlyModel(self._url, key=key)
 
     @property
     def name(self) -> str:
@@ -187,10 +206,7 @@ class ServerWriter:
 
     @property
     def leaves_machine(self) -> bool:
-        try:
-            return not ipaddress.ip_address(self._host).is_loopback
-        except ValueError:
-            return self._host != "localhost"
+        return not _is_here(self._host)
 
     @property
     def weights(self) -> int | None:

@@ -25,6 +25,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.answer import Answerer, store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
+from retrieval.suggestions.keyphrases import function_words
 from retrieval.types.answers import (
     NOTHING_FOUND,
     Answer,
@@ -310,14 +311,20 @@ class WrittenAnswerer:
         if draft.problem not in ("", CUT_OFF):
             claims = without_unfinished(claims, text)
         wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
-        if citations or _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
+        if _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
+            return wording
+        nothing_upheld = bool(claims) and all(claim.verdict == "not_found" for claim in claims)
+        nothing_upheld &= _in_one_language(text, passages)  # the check compares words
+        if citations and not nothing_upheld:
             return wording
         beside, small = asked.beside, asked.portion.hinted
         if beside is not None and not is_upheld(asked.text, text, claims, beside, small=small):
             draft.problem = ""  # it is not the answer that was cut off
             return in_its_place(replace(wording, passages=passages), beside)
-        if asked.whole and text and not any(claim.verdict == "supported" for claim in claims):
+        if text and not any(claim.verdict == "supported" for claim in claims) and (asked.whole or citations):
             draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
+        if citations and not asked.whole:
+            return wording
         cited = cited_by_check(wording, asked.found.passages)
         return with_cited_passages_only(cited) if asked.whole else cited
 
@@ -373,6 +380,13 @@ def _hint(asked: _Asked) -> tuple[str, ...]:
     if not asked.portion.hinted or beside is None or beside.quotation is None or beside.outcome != "found":
         return ()
     return (f"{HINT} {without_marks(beside.quotation.passage.text)}",)
+
+
+def _in_one_language(text: str, passages: Sequence[Passage]) -> bool:
+    """As far as the function words of the text tell."""
+    words = text.casefold().split()
+    here = function_words(" ".join(passage.text for passage in passages))
+    return sum(word in here for word in words) >= sum(word in function_words(text) for word in words)
 
 
 def _refuses(wording: Wording) -> bool:

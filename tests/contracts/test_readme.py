@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import typer
-from langchain_core.language_models import FakeListChatModel
 
 import cairn
 from app.cli import cli
@@ -64,7 +63,7 @@ def beside_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def example_of(page: str) -> dict[str, Any]:
     """What the one Python example of a page leaves behind."""
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    names: dict[str, Any] = {"chat_model": FakeListChatModel(responses=["In 1981."])}
+    names: dict[str, Any] = {}
     exec(compile(example, page, "exec"), names)
     return names
 

@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, askText, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE } from "./words.js";
+import { FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE, WRITER_SET_UP } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -43,7 +43,9 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onCor
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     answer.writer ? writtenEvidence(answer) : words && !reading.fromItself ? source(answer, reading) : null,
-    words && answer.settings.survey ? h("div", { class: "verdict survey", role: "note" }, ONE_SENTENCE) : null,
+    words && answer.settings.survey
+      ? h("div", { class: "verdict survey", role: "note" }, ONE_SENTENCE, h("pre", { class: "set-up" }, WRITER_SET_UP.join("\n")))
+      : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,

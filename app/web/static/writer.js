@@ -1,7 +1,7 @@
 // Who words answers: chosen and tried in the settings, and named below the question.
 
 import { firstOf, get, post, put } from "./api.js";
-import { button, h, replace } from "./dom.js";
+import { button, h, plural, replace } from "./dom.js";
 
 const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
 
@@ -46,6 +46,18 @@ export function mountWriter(node) {
     maxlength: "500",
     placeholder: "http://localhost:11434/v1#qwen3:4b, or a checkpoint",
     "aria-label": "Writer: address of a server, folder of a checkpoint, or its name on the hub",
+    list: "writer-models",
+    onchange: () => offerModels(),
+  });
+  const models = h("datalist", { id: "writer-models" });
+  const key = h("input", {
+    id: "writer-key",
+    class: "input",
+    type: "password",
+    maxlength: "1000",
+    autocomplete: "off",
+    "aria-label": "Key of the server, if it needs one",
+    onchange: () => offerModels(),
   });
   let touched = false; // what somebody types or tries is not replaced by what comes from the server meanwhile
   name.addEventListener("input", () => {
@@ -55,14 +67,35 @@ export function mountWriter(node) {
   const save = button("Save", { class: "button small", id: "writer-save", onclick: () => run(saved) });
   const test = button("Test", { class: "button quiet small", id: "writer-test", onclick: () => run(tried) });
 
+  const choice = () => ({ name: name.value, key: key.value || null });
+
+  // What the server at the address offers can be chosen behind it.
+  async function offerModels() {
+    const [address] = name.value.trim().split("#");
+    if (!/^https?:/.test(address)) return;
+    try {
+      const { models: found } = await post("writer/models", { ...choice(), name: address });
+      replace(
+        models,
+        found.map((one) => h("option", { value: `${address}#${one}` })),
+      );
+      if (found.length)
+        replace(state, `The server has ${plural(found.length, "model")}: ${found.slice(0, 8).join(", ")}${found.length > 8 ? "…" : ""}`);
+    } catch (error) {
+      replace(state, error.message);
+    }
+  }
+
   async function saved() {
-    const writer = await put("writer", { name: name.value });
+    const writer = await put("writer", choice());
     touched = false;
+    key.value = "";
+    sayKey(writer);
     return writer;
   }
 
   async function tried() {
-    const trial = await post("writer/test", { name: name.disabled ? "" : name.value });
+    const trial = await post("writer/test", name.disabled ? { name: "" } : choice());
     return { ...trial, said: trial.problem || `It wrote: “${trial.text}” First word after ${trial.first_token_seconds.toFixed(1)} s.` };
   }
 
@@ -80,19 +113,27 @@ export function mountWriter(node) {
     save.disabled = name.disabled;
   }
 
+  function sayKey(writer) {
+    key.placeholder = writer.has_key ? "The key that is kept" : "Key, if the server needs one";
+  }
+
   async function draw() {
     try {
       const writer = await get("writer");
       if (touched && writer.may_choose) return;
       name.value = (writer.may_choose ? writer.chosen : writer.name) || "";
-      name.disabled = save.disabled = !writer.may_choose;
+      name.disabled = key.disabled = save.disabled = !writer.may_choose;
+      sayKey(writer);
       replace(state, stateOf(writer));
     } catch (error) {
       replace(state, error.message);
     }
   }
 
-  replace(node, h("fieldset", { class: "writer" }, h("legend", {}, "Writer"), h("div", { class: "row" }, name, save, test), state));
+  replace(
+    node,
+    h("fieldset", { class: "writer" }, h("legend", {}, "Writer"), h("div", { class: "row" }, name, key, save, test), models, state),
+  );
   document.addEventListener("cairn:back", draw);
   draw();
 }

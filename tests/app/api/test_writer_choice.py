@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.writers import CHOICE_FILE, chosen_on_the_page, writer_name
+from app.writers import CHOICE_FILE, Chosen, chosen_on_the_page, writer_name
 from retrieval.library import Library
 from retrieval.types.answers import Progress
 from tests.app.api_client import ask, error_code, events, opened
@@ -34,7 +34,7 @@ def test_a_writer_is_chosen_tried_and_kept(client: TestClient, home: Path, serve
     server.reply = lambda _system, _user: "From November to March [1]."
     chosen = client.put("/api/v1/writer", json={"name": server.address}).json()
     assert chosen["kind"] == "server" and not chosen["leaves_machine"] and chosen["own_words"]
-    assert chosen_on_the_page(home) == server.address
+    assert chosen_on_the_page(home) == Chosen(server.address)
     trial = client.post("/api/v1/writer/test", json={}).json()
     assert trial["text"] == "From November to March [1]." and trial["cites"] and not trial["problem"]
     assert ask(client, QUESTION)["writer"]["name"] == "tiny"
@@ -46,6 +46,23 @@ def test_a_writer_can_be_tried_before_it_is_chosen_and_says_why_it_does_not_writ
     trial = client.post("/api/v1/writer/test", json={"name": "http://127.0.0.1:9/v1#m"}).json()
     assert "cannot be reached" in trial["problem"] and client.get("/api/v1/writer").json()["name"] is None
     assert error_code(client.post("/api/v1/writer/test", json={})) == "no_writer"
+
+
+def test_saving_tries_the_writer_and_keeps_its_key_for_its_server_alone(
+    client: TestClient, home: Path, server: ChatServer
+) -> None:
+    server.begin_anew(models=["tiny", "small"])
+    refused = client.put("/api/v1/writer", json={"name": "http://127.0.0.1:9/v1#m"})
+    assert error_code(refused) == "no_writer" and "cannot be reached" in refused.text
+    assert chosen_on_the_page(home) is None
+    listed = client.post("/api/v1/writer/models", json={"name": f"{server.address}#x", "key": "sk-one"}).json()
+    assert listed == {"models": ["tiny", "small"]}
+    saved = client.put("/api/v1/writer", json={"name": f"{server.address}#tiny", "key": "sk-one"})
+    assert saved.json()["has_key"] and "sk-one" not in saved.text and server.keys[-1].endswith("sk-one")
+    assert (home / CHOICE_FILE).stat().st_mode & 0o077 == 0
+    client.put("/api/v1/writer", json={"name": f"{server.address}#small"})
+    assert chosen_on_the_page(home) == Chosen(f"{server.address}#small", "sk-one")
+    assert Chosen(f"{server.address}#small", "sk-one").key_for("http://elsewhere.example/v1") is None
 
 
 def test_a_name_that_cannot_be_a_writer_is_not_kept(client: TestClient, home: Path) -> None:
@@ -104,3 +121,12 @@ def test_a_served_answer_has_citations_claims_and_progress(client: TestClient, l
     names = [name for name, _ in events(everything.text)]
     assert "progress" in names and names[-1] == "answer"
     assert Progress.from_dict(dict(events(everything.text))["progress"]).total > 1
+
+
+def test_cited_words_of_which_the_documents_support_nothing_do_not_stay_the_headline(
+    client: TestClient, library: Library
+) -> None:
+    writer = ScriptedWriter(lambda _request: "Zebras graze on the moon at midnight [1].")
+    library.use_writer(lambda: writer)
+    answer = ask(client, QUESTION)
+    assert "Zebras" in answer["set_aside"] and "Zebras" not in answer["text"] and "1981" in answer["text"]
