@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from app import assembly
 from app.cli.output import printable
+from app.settings import Settings
 from retrieval.library import Library
 from retrieval.types.answers import NOTHING_FOUND, WHO_CHOSE
 from retrieval.writers.server import ServerWriter
@@ -154,11 +156,18 @@ def test_terminal_control_codes_of_documents_never_reach_the_terminal(
 
 
 def test_free_without_a_writer_says_how_to_get_one_and_a_writer_that_cannot_be_reached_is_an_error(
-    commands: Commands, library: Library
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = cairn("ask", QUESTION, "--free")
     assert free.exit_code == 1 and "This needs a writer." in free.stderr and "CAIRN_WRITER=" in free.stderr
-    library.use_writer(lambda: ServerWriter("http://127.0.0.1:9/v1#m"))
+    opened = assembly.open_library
+
+    def with_writer(settings: Settings) -> Library:
+        library = opened(settings)
+        library.use_writer(lambda: ServerWriter("http://127.0.0.1:9/v1#m"))
+        return library
+
+    monkeypatch.setattr(assembly, "open_library", with_writer)
     for options in (["--json"], []):
         gone = cairn("ask", QUESTION, *options)
         assert gone.exit_code == 1 and "cannot be reached" in gone.stderr
