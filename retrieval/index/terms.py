@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
+from collections import Counter
 from pathlib import PurePath
+
+from stop_words import AVAILABLE_LANGUAGES, get_stop_words
 
 _SMALL_WORDS = """
     a about above after again all also although an and any are as at be because been before being below between
@@ -86,3 +89,17 @@ def described_name(title: str, source: str) -> str:
     parts = [" ".join(_SEPARATORS.sub(" ", part).split()) for part in (*path.parts[:-1], path.stem)]
     more = [part for part in parts if not set(_NAME_WORD.findall(part.lower())) <= told]
     return _VERSION.sub("version ", f"{', '.join(more)}: {title}" if more else title)
+
+
+_TELLING = 40_000  # characters that tell the language
+_FEWEST_SHARE = 0.05  # of their words that are function words; fewer are a coincidence
+_LETTERS = re.compile(r"[^\W\d_][\w’'-]*")
+
+
+def function_words(text: str) -> frozenset[str]:
+    """Those of the language whose function words are the most of the text's words; none where there are hardly any."""
+    words = Counter(match[0].casefold() for match in _LETTERS.finditer(text[:_TELLING]))
+    lists = [frozenset(get_stop_words(language)) for language in AVAILABLE_LANGUAGES]
+    best = max(lists, key=lambda each: sum(words[word] for word in each))
+    share = sum(words[word] for word in best) / max(1, words.total())
+    return best if share >= _FEWEST_SHARE else frozenset()

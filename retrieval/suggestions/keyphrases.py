@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from stop_words import AVAILABLE_LANGUAGES, get_stop_words
+from retrieval.index.terms import function_words
 
 
 @cache
@@ -33,8 +33,6 @@ _WORD = re.compile(r"[^\W\d_][\w’'-]*|[.;:!?,()\[\]|\n\t/]|\d+")
 _MOST_WORDS = 3
 _PHRASE_BONUS = 1.6  # for each further word: a phrase says more than its words
 _FEWEST = 3  # times that a term stands in the document
-_TELLING = 40_000  # characters that tell the language
-_FEWEST_SHARE = 0.05  # of them that are function words; fewer are a coincidence
 
 
 def key_terms(text: str, count: int = 6) -> list[str]:
@@ -58,15 +56,6 @@ def key_terms(text: str, count: int = 6) -> list[str]:
         if len(chosen) == count:
             break
     return [written[key].most_common(1)[0][0] for key in chosen]
-
-
-def function_words(text: str) -> frozenset[str]:
-    """Those of the language whose function words are the most of the text's words; none where there are hardly any."""
-    words = Counter(match[0].casefold() for match in _WORD.finditer(text[:_TELLING]))
-    lists = [frozenset(get_stop_words(language)) for language in AVAILABLE_LANGUAGES]
-    best = max(lists, key=lambda each: sum(words[word] for word in each))
-    share = sum(words[word] for word in best) / max(1, words.total())
-    return best if share >= _FEWEST_SHARE else frozenset()
 
 
 def _phrases(text: str, common: frozenset[str]) -> Iterator[str]:

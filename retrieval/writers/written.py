@@ -22,10 +22,10 @@ from uuid import uuid4
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import WriterError
 from retrieval.index.snapshot import MemoryIndex
+from retrieval.index.terms import function_words
 from retrieval.query.answer import Answerer, store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.suggestions.keyphrases import function_words
 from retrieval.types.answers import (
     NOTHING_FOUND,
     Answer,
