@@ -133,8 +133,7 @@ def ask(
     """
     asked = _questions(question, questions)
     with library_of(context, home, model, user, writer=writer) as library:
-        if quote is False and not library.can_write:
-            raise InvalidRequest(NEEDS_WRITER)
+        check_can_write(library, quote)
         scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
@@ -153,14 +152,21 @@ def ask(
             _answer_all(asked, lambda one: answer_row(answer(one), one.id))
         elif as_json:
             result = answer(asked[0])
-            write_json({**answer_row(result, result.id), "question": result.question})
-            check_written(result)
+            check_written(result, {**answer_row(result, result.id), "question": result.question})
         else:
             check_written(print_answer(lambda on_token: answer(asked[0], on_token)))
 
 
-def check_written(answer: Answer) -> None:
-    """Exit status 1 where the writer gave no word."""
+def check_can_write(library: Library, quote: bool | None) -> None:
+    """Raises InvalidRequest where an answer in own words is wanted and nobody can write one."""
+    if quote is False and not library.can_write:
+        raise InvalidRequest(NEEDS_WRITER)
+
+
+def check_written(answer: Answer, row: dict[str, Any] | None = None) -> None:
+    """Exit status 1 where the writer gave no word. `row` is written before."""
+    if row is not None:
+        write_json(row)
     if answer.writer is not None and answer.problem and not answer.tokens:
         tell(answer.problem)
         raise typer.Exit(1)
