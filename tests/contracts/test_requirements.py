@@ -20,7 +20,7 @@ PACKAGES = ("app", "model", "retrieval", "storage")
 TRAINING = ("accelerate", "bm25s", "matplotlib", "peft", "tqdm")
 # Imported where they are asked for, behind an extra.
 OPTIONAL = (
-    *("bitsandbytes", "gguf", "obstore", "psycopg", "ray", "torchao", "triton"),
+    *("bitsandbytes", "gguf", "obstore", "psycopg", "torchao", "triton"),
     *("opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"),
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

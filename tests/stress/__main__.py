@@ -26,6 +26,7 @@ PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("tests/stress/askers.py", "--askers", "1"), "--answers", 10_000),
     (("tests/stress/odd_pdfs.py",), "--files", 1000),
     (("tests/stress/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
+    (("tests/stress/cluster.py", "--nodes", "2"), "--files", 200),
 )
 ONCE = ("tests/stress/fingerprints.py",)
 

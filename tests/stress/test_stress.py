@@ -70,3 +70,12 @@ def test_this_part_holds_and_needs_no_process_of_its_own(
     monkeypatch.setattr(sys, "argv", command)
     ended = importlib.import_module(f"tests.stress.{command[0]}").main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == [] and ended == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not())
+def test_a_cluster_holds_while_its_parts_are_struck() -> None:
+    run = [sys.executable, "tests/stress/cluster.py", "--files", "24", "--slow", "20"]
+    ended = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=3600)
+    assert ended.returncode == 0, ended.stderr[-2000:] + ended.stdout
+    assert json.loads(ended.stdout.splitlines()[-1])["violations"] == []

@@ -1,6 +1,6 @@
 """`cairn ingest`: files, folders and buckets into the memory, one after the other; one bad file does not stop the rest.
 
-With `--ray` they are only handed in here, and actors read them.
+With `--workers` they are only handed in here, and other processes read them (`cairn work`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +23,6 @@ from app.cli.options import (
     ModelOption,
     UserOption,
     library_of,
-    settings_of,
 )
 from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
@@ -32,7 +30,6 @@ from retrieval.errors import MemoryMismatch
 from retrieval.types.records import ALREADY_STORED, Job
 
 if TYPE_CHECKING:
-    from app.settings import Settings
     from retrieval.ingest.intake import BucketSource, FileSource
     from retrieval.library import Library
 
@@ -59,20 +56,9 @@ def ingest(
         OcrChoice | None,
         typer.Option("--ocr", show_default=False, help="Recognise text in pictures (or CAIRN_OCR; default: auto)."),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Let workers of this Ray cluster read: its address, auto, or local for this machine alone.",
-        ),
-    ] = None,
-    actors: Annotated[
-        int | None,
-        typer.Option(
-            "--actors", min=1, metavar="N", show_default=False, help="With --ray; default: one a GPU, or one a machine."
-        ),
-    ] = None,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Hand everything in at once, for `cairn work` processes to read.")
+    ] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
     model: ModelOption = None,
@@ -83,17 +69,13 @@ def ingest(
     A file that is stored already costs nothing. After an interruption the same command goes on where it stopped.
     """
     failed = count = 0
-    settings = settings_of(context, home, model, ocr=ocr)
-    read_by_ray = None if ray is None else _reading(settings, ray, actors)
     with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
         found = found_at(paths)
         rows: Iterator[dict[str, Any]]
-        if read_by_ray is None:
-            rows = (ingest_one(library, each, collection, password) for each in found)
+        if workers:
+            rows = _read_by_workers(library, [_handed_in(library, each, collection, password) for each in found])
         else:
-            rows = _read_by_ray(
-                library, [_handed_in(library, each, collection, password) for each in found], read_by_ray
-            )
+            rows = (ingest_one(library, each, collection, password) for each in found)
         for row in rows:
             count += 1
             failed += row["status"] not in GOOD
@@ -203,30 +185,16 @@ def _handed_in(
     return job
 
 
-def _reading(settings: Settings, address: str, actors: int | None) -> Callable[[Callable[[], bool]], Iterator[int]]:
-    """Raises SettingsError, before anything is handed in."""
-    from app import ray_workers
-
-    ray_workers.check(settings, address)
-    return partial(ray_workers.reading, settings, address, actors)
-
-
-def _read_by_ray(
-    library: Library,
-    handed_in: Sequence[Job | dict[str, Any]],
-    read: Callable[[Callable[[], bool]], Iterator[int]],
-) -> Iterator[dict[str, Any]]:
-    """Rows in the order in which documents end. `read`: lets actors read, and is told whether something waits."""
-    jobs = {each.id: each for each in handed_in if isinstance(each, Job)}
+def _read_by_workers(library: Library, handed_in: Sequence[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which documents end."""
     yield from (each for each in handed_in if not isinstance(each, Job))
-    yield from (row_of_job(job, job.source) for job in jobs.values() if not job.active)
-    waiting = {identity for identity, job in jobs.items() if job.active}
-    for _ in read(lambda: any(library.job(identity).active for identity in waiting)) if waiting else ():
+    waiting = {each.id: each.source for each in handed_in if isinstance(each, Job)}
+    while waiting:
         for job in [library.job(identity) for identity in waiting]:
             if not job.active:
-                waiting.discard(job.id)
-                yield row_of_job(job, job.source)
-    yield from (row_of_job(library.job(identity), jobs[identity].source) for identity in sorted(waiting))
+                yield row_of_job(job, waiting.pop(job.id))
+        if waiting:
+            time.sleep(WATCH_SECONDS)
 
 
 def _failure(source: str, error: Exception) -> dict[str, Any]:

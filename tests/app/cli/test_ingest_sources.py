@@ -1,17 +1,16 @@
-"""`cairn ingest` of buckets, and by workers of a Ray cluster."""
+"""`cairn ingest` of buckets, and by other processes."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from app.jobs import JobRunner
 from retrieval.errors import InvalidRequest
 from retrieval.ingest.intake import bucket_sources
+from retrieval.library import Library
 from storage.blobs.s3 import Address, Bucket
 from storage.errors import StoreUnavailable
 from tests.app.cli_client import Commands, cairn
@@ -54,38 +53,8 @@ def test_a_bucket_is_ingested_like_a_folder(commands: Commands, bucket: str) -> 
     assert [json.loads(line)["status"] for line in again.stdout.splitlines()] == ["already stored"] * 2
 
 
-def test_without_ray_or_a_shared_catalogue_the_reason_is_told(
-    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.txt").write_text(TEXTS["a.txt"])
-    monkeypatch.setitem(sys.modules, "ray", None)
-    ended = cairn("ingest", str(tmp_path / "a.txt"), "--ray", "local")
-    assert ended.exit_code != 0 and "pip install cairn[ray]" in ended.stderr
-    monkeypatch.setitem(sys.modules, "ray", object())
-    ended = cairn("ingest", str(tmp_path / "a.txt"), "--ray", "ray://10.0.0.1:10001")
-    assert ended.exit_code != 0 and "CAIRN_DATABASE_URL" in ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install cairn[ray]")
-def test_actors_of_a_local_cluster_read_and_one_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """Twelve documents, two actors, one of them killed (SIGKILL) once something was read."""
-    import psutil
-
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(12):
-        (folder / f"{number}.txt").write_text(f"In the year {1900 + number} bridge {number} was built of oak. " * 40)
-    command = [sys.executable, "-m", "app", "--home", str(tmp_path / "home"), "ingest", str(folder)]
-    process = subprocess.Popen(
-        [*command, "--ray", "local", "--actors", "2", "--json"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    rows = [json.loads(process.stdout.readline())]
-    actors = [each for each in psutil.Process(process.pid).children(recursive=True) if "Reader" in each.name()]
-    assert len(actors) == 2
-    actors[0].kill()
-    rows += [json.loads(line) for line in process.stdout]
-    assert process.wait(300) == 0, rows
-    assert sorted(row["source"] for row in rows) == sorted(f"{number}.txt" for number in range(12))
-    assert {row["status"] for row in rows} == {"done"} and len({row["document_id"] for row in rows}) == 12
+def test_what_is_handed_in_for_workers_is_read_by_them(commands: Commands, library: Library, bucket: str) -> None:
+    with JobRunner(library):
+        ended = cairn("ingest", bucket, "--workers", "--json")
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert sorted((row["source"], row["status"]) for row in rows) == [("a.txt", "done"), ("deep/b.md", "done")]
