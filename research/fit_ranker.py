@@ -27,8 +27,8 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ Held = Callable[[Sequence[str]], float]
 @dataclass(frozen=True, eq=False)
 class Shown:
     """What one question was shown. `document`: the stored one that it is about; `held`: how much of its answer some
-    texts hold; `spelled`: the text of a quotation."""
+    texts hold; `spelled`: the text of a quotation; `text_of`: of each document that sentences come from."""
 
     document: str
     sentences: Sentences
@@ -77,6 +77,7 @@ class Shown:
     answerable: bool
     block: float
     unmatched: float
+    text_of: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> tuple[Tensor, Tensor]:
@@ -118,8 +119,9 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
     def spelled(quotation: Quotation) -> str:
         return "".join(text for text, _ in quoting.words(quotation.places))
 
+    text_of = {each: passages.text(each) for each in set(sentences.documents)}
     return Shown(
-        document, sentences, title_of, held, spelled, bool(row["answers"]), found.confidence, found.unmatched
+        document, sentences, title_of, held, spelled, bool(row["answers"]), found.confidence, found.unmatched, text_of
     )  # fmt: skip
 
 
@@ -224,7 +226,10 @@ def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ran
     return Ranker(NAMES, weighed.before, weighed.after, decision, fitted_on)
 
 
-def ask_all(questions: Path, documents: Path, home: Path, share: int) -> list[Shown]:
+def ask_all(
+    questions: Path, documents: Path, home: Path, wanted: Callable[[int], bool]
+) -> Iterator[tuple[dict[str, Any], Shown]]:
+    """Train questions about documents of a wanted digest, asked of all train documents, with what was shown."""
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "quality"), str(questions)]
     held_by = importlib.import_module("held_out").held_by
 
@@ -238,9 +243,9 @@ def ask_all(questions: Path, documents: Path, home: Path, share: int) -> list[Sh
         for digest in sorted({row["document"] for row in rows}):
             job = library.run_job(library.submit(file_of[digest]).id)
             ids[digest] = str(job.document_id)
-        asked = [row for row in rows if int(row["document"], 16) % share == 0]
-        made = [ask(library, row, ids[row["document"]], held_by(row)) for row in asked]
-    return [each for each in made if each is not None]
+        for row in rows:
+            if wanted(int(row["document"], 16)) and (shown := ask(library, row, ids[row["document"]], held_by(row))):
+                yield row, shown
 
 
 def main() -> None:
@@ -254,7 +259,8 @@ def main() -> None:
     given = parser.parse_args()
     stored = json.loads((given.model / FILE).read_text(encoding="utf-8"))
     prior = Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER))
-    shown = ask_all(given.questions, given.documents, given.home, given.share)
+    asked = ask_all(given.questions, given.documents, given.home, lambda number: number % given.share == 0)
+    shown = [each for _, each in asked]
     ranker = report(shown, prior, {"questions": "held_out, train", "documents": f"one in {given.share}"})
     if given.out:
         ranker.save(given.out, stored["finder"], reader_digest(given.model / FOLDER))

@@ -1,0 +1,329 @@
+"""Teaches the reader by what search really finds for questions about documents.
+
+    python -m research.found_reader find --documents FOLDER --home DIR --out FILE [--share 5]
+    python -m research.found_reader read --sets FOLDER --out FILE
+    python -m research.found_reader train --found FILE --sets FILE --data FOLDER --reader FOLDER --out FOLDER
+
+`find` asks the train questions of a library (see `research.fit_ranker`) and writes, a line a question, the windows that
+the reader would be given, with the places of the answer. Documents whose digest `--share` divides are left out: the
+ranker is fitted on them. An answer counts where it stands in the right document, in sentences that match the question
+nearly as well as the best one that holds it; windows that hold it elsewhere neither answer nor oppose.
+
+`read` writes questions about receipts, contracts, papers and tables (`SETS`, `*.train.jsonl.xz`) in the same form,
+tables row by row as the product writes them.
+
+`train` goes on from a reader: a question with four windows, of which at most two answer and the others are those that
+search liked best. Of ten batches six are of `--found`, two of `--sets`, two of the joint recipe's questions. Weights
+are multiplied in bfloat16 and kept in float32. A run that was stopped goes on from where it last saved.
+
+Axes: Q questions, K rows (a question with one window each), T tokens of a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import lzma
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from model.reading.rows import RowTokens, join_rows
+from model.reading.second_look import ReadPassage, SecondLook, _token_ranges, _windows, load_second_look
+from model.scoring.sentences import sentence_borders
+from research.fit_ranker import ROOT, Shown, ask_all
+from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
+from research.train.engine.run_state import log_record, resume_state, save_state
+from research.train.recipes.joint_reader import JointRun, joint_loss, training_questions
+from research.train.recipes.rounding import save_reader
+
+NEARLY = 0.7
+"""Of the late-interaction score of the best sentence that holds the answer."""
+TELLING = 8
+"""Characters of all answers from which another document that holds one is no wrong one."""
+BATCH, ROWS = 6, 4
+WITHHELD, KEYWORDS, UNTITLED = 0.08, 0.06, 0.1
+LONGEST_PASSAGE = 200
+"""Tokens."""
+_BETWEEN_WORDS = r"[^\w$%€£#]+"
+SETS = {"sroie_forms": 1500, "cuad": 1500, "qasper": 600, "hotpotqa": 500, "hybrid_tables": 1500, "wtq": 3000}
+"""At most so many questions of each."""
+MIX = "ffsfofffso"
+"""Of which kind the batches are, in turn: found, sets, others."""
+SOURCES = (
+    "squad11:3000", "squad20:3000", "policyqa:1500", "qed_nq:1500", "quac:1000", "openstax_glossary:800",
+    "medquad:400", "tables:1500",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the reader reads at once. `spans`: characters that answer; `wrong`: whether it does not."""
+
+    title: str
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    score: float
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class FoundQuestion:
+    text: str
+    windows: tuple[Window, ...]
+
+    @property
+    def teaches(self) -> bool:
+        """Whether it is known where the answer stands, or that it stands nowhere."""
+        return any(each.spans for each in self.windows) or all(each.wrong for each in self.windows)
+
+
+def windows_of(shown: Shown, answers: Sequence[str], tokenizer: Tokenizer) -> tuple[Window, ...]:
+    """The windows that were read for a question."""
+    patterns = [pattern for answer in answers if (pattern := _pattern(answer)) is not None]
+    items, matches_S = shown.sentences.items, shown.sentences.matches_S
+    made: list[tuple[Window, bool, list[tuple[int, int, float]]]] = []
+    for _, group in groupby(range(len(items)), key=lambda number: items[number].run):
+        numbers = list(group)
+        document, first = shown.sentences.documents[numbers[0]], items[numbers[0]].start
+        text, title = shown.text_of[document][first : items[numbers[-1]].stop], shown.title_of.get(document, "")
+        borders = [(items[number].start - first, items[number].stop - first) for number in numbers]
+        for start, stop in _borders(ReadPassage(title, text, borders), tokenizer):
+            inside = [
+                (number, a - start, b - start)
+                for number, (a, b) in zip(numbers, borders, strict=True)
+                if start <= a < stop
+            ]
+            found = [match.span() for pattern in patterns for match in pattern.finditer(text[start:stop])]
+            held = [
+                (a, b, float(matches_S[number]))
+                for a, b in found
+                for number, begin, end in inside
+                if begin <= a and b <= end
+            ]
+            score = max((float(matches_S[number]) for number, _, _ in inside), default=0.0)
+            window = Window(title, text[start:stop], (), score, wrong=not held)
+            made.append((window, document == shown.document, held))
+    best = max((match for _, right, held in made if right for _, _, match in held), default=0.0)
+    telling = sum(map(len, answers)) >= TELLING
+    windows = []
+    for window, right, held in made:
+        spans = tuple((a, b) for a, b, match in held if right and match >= NEARLY * best)
+        windows.append(Window(window.title, window.text, spans, window.score, not held or not (right or telling)))
+    return tuple(windows)
+
+
+def _pattern(answer: str) -> re.Pattern[str] | None:
+    """The words of an answer, whatever stands between them."""
+    words = [re.escape(word) for word in re.split(_BETWEEN_WORDS, answer) if word]
+    return re.compile(rf"(?<!\w){_BETWEEN_WORDS.join(words)}(?!\w)", re.I) if words else None
+
+
+def _borders(passage: ReadPassage, tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
+    """Characters of each window of a passage."""
+    encoded = tokenizer.encode(passage.text, add_special_tokens=False)
+    for window in _windows(0, _token_ranges(passage, encoded)):
+        yield encoded.offsets[window.first][0], encoded.offsets[window.stop - 1][1]
+
+
+class FoundBatches:
+    """make(i) -> JointBatch number i, a pure function of it."""
+
+    def __init__(self, tokenizer: Tokenizer, questions: Sequence[FoundQuestion], seed: int = 0) -> None:
+        self._questions = [each for each in questions if each.teaches]
+        self._tokenizer, self._tokens, self._seed = tokenizer, RowTokens.of(tokenizer), seed
+
+    def make(self, index: int) -> JointBatch:
+        epoch, place = divmod(index, max(1, len(self._questions) // BATCH))
+        order = list(range(len(self._questions)))
+        random.Random(f"{self._seed}-{epoch}").shuffle(order)
+        chance = random.Random(f"{self._seed}-{epoch}-{place}")
+        rows, spans = [], []
+        for number in order[place * BATCH : (place + 1) * BATCH]:
+            asked, windows = self._show(self._questions[number], chance)
+            ids = self._tokenizer.encode(asked, add_special_tokens=False).ids
+            for window in windows:
+                encoded = self._tokenizer.encode(window.text, add_special_tokens=False)
+                title = "" if chance.random() < UNTITLED else window.title
+                titled = self._tokenizer.encode(title, add_special_tokens=False).ids
+                rows.append((ids, titled, encoded.ids[:LONGEST_PASSAGE]))
+                spans.append([span for span in _tokens(window, encoded.offsets) if span[1] < LONGEST_PASSAGE])
+        joined = join_rows(rows, ROWS, self._tokens)
+        start_QKT = torch.zeros(joined.ids_QKT.shape, dtype=torch.bool)
+        end_QKT = torch.zeros_like(start_QKT)
+        for row, found in enumerate(spans):
+            for first, last in found:
+                start_QKT[row // ROWS, row % ROWS, joined.begins[row] + first] = True
+                end_QKT[row // ROWS, row % ROWS, joined.begins[row] + last] = True
+        return JointBatch(joined, *(_or_none(each, joined.passage_QKT) for each in (start_QKT, end_QKT)))
+
+    def _show(self, question: FoundQuestion, chance: random.Random) -> tuple[str, list[Window]]:
+        right = [each for each in question.windows if each.spans]
+        wrong = sorted((each for each in question.windows if each.wrong), key=lambda each: -each.score)
+        shown = [] if chance.random() < WITHHELD else chance.sample(right, min(len(right), chance.choice((1, 1, 2))))
+        while len(shown) < ROWS and wrong:
+            shown.append(wrong.pop(min(len(wrong) - 1, int(chance.expovariate(1 / 3)))))
+        shown += [Window("", "-", (), 0.0, wrong=True)] * (ROWS - len(shown))
+        chance.shuffle(shown)
+        return _keywords(question.text, chance) if chance.random() < KEYWORDS else question.text, shown
+
+
+def _tokens(window: Window, offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for start, stop in window.spans:
+        inside = [number for number, (a, b) in enumerate(offsets) if a < stop and b > start]
+        if inside:
+            yield inside[0], inside[-1]
+
+
+def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps: int, rate: float) -> None:
+    """Writes OUT/reader; the state is saved every hundred steps."""
+    look = load_second_look(reader)
+    master = look.reader
+    master.encoder.embeddings.requires_grad_(False)
+    master.encoder.encoder.layer[0].requires_grad_(False)
+    run = JointRun(sources=SOURCES, batch=10, dropout=0.05)
+    others = JointBatchMaker(look.tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
+    of_kind = {
+        "f": FoundBatches(look.tokenizer, read_found(found)),
+        "s": FoundBatches(look.tokenizer, read_found(sets)),
+    }
+    half = copy.deepcopy(master).to(torch.bfloat16)
+    for module in half.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = run.dropout
+    trained = {name: weight for name, weight in master.named_parameters() if weight.requires_grad}
+    halves = dict(half.named_parameters())
+    optimizer = torch.optim.AdamW(trained.values(), rate, weight_decay=run.weight_decay)
+    out.mkdir(parents=True, exist_ok=True)
+    step, losses, began = resume_state(out / "state.safetensors", trained, optimizer), [], time.monotonic()
+    while step < steps:
+        torch.manual_seed(step)
+        with torch.no_grad():
+            for name, weight in trained.items():
+                halves[name].copy_(weight)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, (step + 1) / 60) * max(0.05, 1 - step / steps)
+        kind = MIX[step % len(MIX)]
+        number = step // len(MIX) * MIX.count(kind) + MIX[: step % len(MIX)].count(kind)
+        batch = of_kind[kind].make(number) if kind in of_kind else others.make(number)
+        half.train()
+        half.zero_grad()
+        loss = joint_loss(half(*batch.rows.inputs()), batch)
+        loss.backward()
+        for name, weight in trained.items():
+            grad = halves[name].grad
+            assert grad is not None, "every weight that is trained takes part"
+            weight.grad = grad.float()
+        nn.utils.clip_grad_norm_(trained.values(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        step += 1
+        if step % 100 == 0 or step == steps:
+            save_state(out / "state.safetensors", trained, optimizer, step)
+            log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
+            losses.clear()
+    save_reader(SecondLook(master.eval(), look.tokenizer), out)
+
+
+def find(questions: Path, documents: Path, home: Path, share: int, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
+    for row, shown in ask_all(questions, documents, home, lambda number: number % share != 0):
+        yield FoundQuestion(row["question"], windows_of(shown, row["answers"], tokenizer))
+
+
+def read_found(file: Path) -> list[FoundQuestion]:
+    made = []
+    for line in file.open(encoding="utf-8"):
+        row = json.loads(line)
+        windows = (Window(**each | {"spans": tuple(map(tuple, each["spans"]))}) for each in row["windows"])
+        made.append(FoundQuestion(row["text"], tuple(windows)))
+    return made
+
+
+def read_sets(folder: Path, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
+    """Questions whose answer stands at a place that is told, or in one cell alone; and some without an answer."""
+    for name, most in SETS.items():
+        taken = 0
+        with lzma.open(folder / f"{name}.train.jsonl.xz", "rt", encoding="utf-8") as lines:
+            for row in map(json.loads, lines):
+                if taken == most:
+                    break
+                text, spans = _placed(row)
+                if text and (spans or not row["answers"]):
+                    yield FoundQuestion(row["question"], _cut(row, text, spans, tokenizer))
+                    taken += 1
+
+
+def _placed(row: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:
+    """The text, and the places of the answer; none where they are not told."""
+    table, answers, text = row.get("table"), row["answers"], row.get("context") or ""
+    if table is None:
+        starts = zip(row.get("answer_starts") or (), answers, strict=False)
+        return text, [(start, start + len(answer)) for start, answer in starts if start >= 0]
+    cells = [
+        "; ".join(f"{name}: {cell}" for name, cell in zip(table["header"], each, strict=False) if name and cell)
+        for each in table["rows"]
+    ]
+    whole = "\n".join(["\t".join(table["header"]), *cells, "", text]).rstrip()
+    found = [match.span() for answer in answers if (one := _pattern(answer)) for match in one.finditer(whole)]
+    return whole, found if len(found) == 1 else []
+
+
+def _cut(row: dict[str, Any], text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer) -> tuple[Window, ...]:
+    title = row["table"]["caption"] if row.get("table") else row["context_title"]
+    asked, windows = set(row["question"].lower().split()), []
+    for start, stop in _borders(ReadPassage(title, text, list(sentence_borders(text))), tokenizer):
+        inside = tuple((a - start, b - start) for a, b in spans if start <= a and b <= stop)
+        words = len(asked & set(text[start:stop].lower().split()))
+        windows.append(Window(title, text[start:stop], inside, float(words), wrong=not inside))
+    return tuple(windows)
+
+
+def write_found(questions: Iterable[FoundQuestion], out: Path) -> None:
+    with out.open("w", encoding="utf-8") as file:
+        for each in questions:
+            windows = [vars(window) for window in each.windows]
+            file.write(json.dumps({"text": each.text, "windows": windows}, ensure_ascii=False) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one, two, three = (commands.add_parser(name) for name in ("find", "read", "train"))
+    one.add_argument("--questions", type=Path, default=ROOT / "benchmarks" / "questions" / "held_out")
+    one.add_argument("--documents", type=Path, required=True)
+    one.add_argument("--home", type=Path, required=True)
+    one.add_argument("--share", type=int, default=5)
+    two.add_argument("--sets", type=Path, required=True, help="folder of *.train.jsonl.xz")
+    three.add_argument("--found", type=Path, required=True)
+    three.add_argument("--sets", type=Path, required=True, help="what `read` wrote")
+    three.add_argument("--data", type=Path, required=True, help="folder with qa/ (*.jsonl.xz)")
+    three.add_argument("--steps", type=int, default=1300)
+    three.add_argument("--rate", type=float, default=8e-5)
+    for each in (one, two, three):
+        each.add_argument("--reader", type=Path, default=ROOT / "model" / "default" / "reader")
+        each.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    if given.command == "train":
+        paths = (given.found, given.sets, given.data, given.reader, given.out)
+        train(*paths, steps=given.steps, rate=given.rate)
+        return
+    tokenizer = load_second_look(given.reader).tokenizer
+    if given.command == "find":
+        write_found(find(given.questions, given.documents, given.home, given.share, tokenizer), given.out)
+    else:
+        write_found(read_sets(given.sets, tokenizer), given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The reader is taught by the windows that search found: which of them answer, which oppose, and a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.reading.second_look import FOLDER, FoundSpan, load_second_look
+from research import found_reader
+from research.fit_ranker import Shown
+from research.found_reader import (
+    FoundBatches,
+    FoundQuestion,
+    Window,
+    read_found,
+    read_sets,
+    train,
+    windows_of,
+    write_found,
+)
+from research.train.recipes.joint_reader import JointRun
+from research.train.recipes.rounding import save_reader
+from retrieval.query.features import Asked, Sentences
+from retrieval.query.sentences import Sentence
+from tests.tiny_reader import tiny_look
+
+RIGHT = "The road was closed in March. Nobody used the road in June."
+OTHER = "Of another town: a road was closed in March. It rained."
+
+
+def shown(document: str = "a") -> Shown:
+    texts, items, documents = {"a": RIGHT, "b": OTHER}, [], []
+    for run, (name, text) in enumerate(texts.items()):
+        border = text.index(". ") + 1
+        for start, stop in ((0, border), (border + 1, len(text))):
+            items.append(Sentence([(run, start)], text[start:stop], run, start, stop, [stop], [], []))
+            documents.append(name)
+    spans = [FoundSpan(0.1, 0, 1)] * 4
+    sentences = Sentences(
+        Asked("When was the road closed?"), items, documents, torch.tensor([0.9, 0.4, 0.8, 0.1]), spans
+    )
+    return Shown(document, sentences, {"a": "Roads"}, lambda _: 0.0, lambda _: "", True, 0.9, 0.0, texts)
+
+
+def test_what_holds_the_answer_in_the_right_document_answers_and_elsewhere_neither() -> None:
+    tokenizer = tiny_look([RIGHT, OTHER]).tokenizer
+    one, other = windows_of(shown(), ["March"], tokenizer)
+    assert [one.text[slice(*span)] for span in one.spans] == ["March"] and one.title == "Roads" and not one.wrong
+    assert other.spans == () and other.wrong, "a short answer stands in many documents by chance"
+    one, other = windows_of(shown(), ["closed in March"], tokenizer)
+    assert one.spans and not other.spans and not other.wrong, "what says the same elsewhere does not oppose"
+    assert all(each.wrong for each in windows_of(shown(), [], tokenizer)), "nothing answers what has no answer"
+
+
+@pytest.fixture
+def questions() -> list[FoundQuestion]:
+    at = RIGHT.index("March")
+    right = Window("Roads", RIGHT, ((at, at + 5),), 0.9, wrong=False)
+    wrong = [Window("Roads", f"Line {number} of the road.", (), 0.1 * number, wrong=True) for number in range(5)]
+    return [FoundQuestion("When was the road closed?", (right, *wrong)) for _ in range(12)]
+
+
+def test_batches_are_the_same_each_time_and_mark_the_answer(questions: list[FoundQuestion]) -> None:
+    tokenizer = tiny_look([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."]).tokenizer
+    batches = [FoundBatches(tokenizer, questions).make(3) for _ in range(2)]
+    assert torch.equal(batches[0].rows.ids_QKT, batches[1].rows.ids_QKT)
+    first, *_ = batches
+    told = first.start_QN1[:, :-1].any(1)
+    assert told.any() and torch.equal(told, ~first.start_QN1[:, -1]), "an answer, or that there is none"
+
+
+def test_a_run_goes_on_and_ends_with_a_reader(
+    tmp_path: Path, questions: list[FoundQuestion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = tiny_look([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."])
+    save_reader(look, tmp_path)
+    write_found(questions, tmp_path / "found.jsonl")
+    assert read_found(tmp_path / "found.jsonl") == questions
+    at = RIGHT.index("March")
+    row = {
+        "id": "1", "context_title": "Roads", "context": RIGHT, "question": "When was it closed?", "answers": ["March"],
+        "answer_starts": [at],
+    }  # fmt: skip
+    for folder, name in (("qa", "squad11.train"), ("qa", "squad11.dev"), ("sets", "cuad.train")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        rows = [row | {"context": RIGHT + f" {name} {number}."} for number in range(12)]
+        with lzma.open(tmp_path / folder / f"{name}.jsonl.xz", "wt") as file:
+            file.writelines(json.dumps(each) + "\n" for each in rows)
+    monkeypatch.setattr(found_reader, "SETS", {"cuad": 20})
+    monkeypatch.setattr(found_reader, "SOURCES", ("squad11",))
+    monkeypatch.setattr(found_reader, "JointRun", lambda **given: JointRun(**given | {"batch": 4}))
+    write_found(read_sets(tmp_path / "sets", look.tokenizer), tmp_path / "sets.jsonl")
+    assert len(read_found(tmp_path / "sets.jsonl")) == 12
+    paths = (tmp_path / "found.jsonl", tmp_path / "sets.jsonl", tmp_path, tmp_path / FOLDER, tmp_path / "run")
+    for steps in (4, 10):
+        train(*paths, steps=steps, rate=1e-3)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in log if "loss" in each] == [4, 10]
+    load_second_look(tmp_path / "run" / FOLDER)
