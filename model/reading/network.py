@@ -105,5 +105,5 @@ def attention_within_rows(
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it, of each token to those of its own row. Gives mixed_1NHD."""
     rows = zip(*(each.split(row_lengths, 2) for each in (query_1HND, key_1HND, value_1HND)), strict=True)
-    mixed = [scaled_dot_product_attention(*row, dropout_p=dropout, scale=scaling) for row in rows]
+    mixed = [scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling) for q, k, v in rows]
     return torch.cat(mixed, 2).transpose(1, 2), None

@@ -61,8 +61,8 @@ def beside_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def example_of(page: str) -> dict[str, Any]:
-    """What the one Python example of a page leaves behind."""
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    """What the first Python example of a page leaves behind."""
+    example, *_ = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(example, page, "exec"), names)
     return names
