@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from app.cli.documents.ingest import files_below
+from app.cli.ingest import files_below
 from app.settings import load_settings
 from retrieval.errors import CairnError, ExtractError, InvalidRequest, NotFound
 from retrieval.types.answers import Answer, AnswerToken, Passage
@@ -43,7 +43,7 @@ __all__ = [
 
 def open(home: str | Path | None = None, **settings: Any) -> Memory:
     """The library in the folder `home` (default: CAIRN_HOME), made if new. `settings`: as in docs/settings.md, without
-    CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.errors.SettingsError`."""
+    CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.settings.SettingsError`."""
     from app.assembly import open_library  # the model's libraries take seconds to import
 
     given = {} if home is None else {"home": Path(home).expanduser()}

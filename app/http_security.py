@@ -4,16 +4,22 @@
   `principal_of(connection)`.
 - `PageHeaders`: ASGI middleware; strict content security policy with one nonce a page, nothing foreign, nothing framed.
 - Knows no documents and no questions.
+
+RequestShares: each person has a few requests at work at a time; their others wait, and nobody else's do.
+
+Routes run in a pool of threads that all share: without this, forty slow requests of one person would be all of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,11 +28,54 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, is_loopback
 from app.limits.sign_in_limit import TooManyAttempts, network_of
 from app.operations.requests import NOTED
 from storage.records import ADMINISTRATOR, Principal
+
+_NAMES = (b"forwarded", b"x-real-ip")
+
+
+class ForwardedHeaders:
+    """Outermost ASGI middleware. `proxies`: addresses and networks, separated by commas; "" for none."""
+
+    def __init__(self, app: ASGIApp, proxies: str = ""):
+        self._app = app
+        self._believing = ProxyHeadersMiddleware(app, trusted_hosts=proxies) if proxies else None  # type: ignore[arg-type]
+
+    def believes(self, address: str) -> bool:
+        return self._believing is not None and address in self._believing.trusted_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if self._believing is not None and client and self.believes(client[0]):
+            await self._believing(scope, receive, send)  # type: ignore[arg-type]
+            return
+        if "headers" in scope:
+            own = [(name, value) for name, value in scope["headers"] if not _forwarded(name)]
+            scope = {**scope, "headers": own}
+        await self._app(scope, receive, send)
+
+
+def _forwarded(name: bytes) -> bool:
+    return name.startswith(b"x-forwarded-") or name in _NAMES
+
+
+class DeclaredProxies:
+    """A container of addresses, for `app.limits.connections`."""
+
+    def __init__(self, proxies: str):
+        self._believing = ForwardedHeaders(_nothing, proxies)
+
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, str) and self._believing.believes(address)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """No app: only the list is wanted."""
+
 
 log = logging.getLogger("cairn.api")
 
@@ -359,3 +408,57 @@ _SCRIPT = re.compile(rb"<script(?=[\s>])", re.IGNORECASE)
 
 def _own_scripts_only(page: bytes, nonce: str) -> bytes:
     return _SCRIPT.sub(b'<script nonce="' + nonce.encode() + b'"', _FOREIGN_META.sub(b"", page))
+
+
+AT_ONCE, WAITING = 8, 100
+_SHARED = ("/api/v1/", "/mcp")
+_PAGE_STREAMS = ("/gradio_api/heartbeat/", "/gradio_api/queue/data")  # of the settings page: one or two a tab
+MOST_PAGE_STREAMS = 40
+_STREAMS = frozenset({"/api/v1/ask", "/api/v1/events"})  # open for long; they count those of a person themselves
+
+
+class RequestShares:
+    """ASGI middleware inside `AccessMiddleware`, for the requests that take threads. Beyond `WAITING`: status 429."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._present: Counter[str] = Counter()
+        self._pages: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "http" and path.startswith(_PAGE_STREAMS):
+            await self._stream(scope, receive, send)
+            return
+        if scope["type"] != "http" or not path.startswith(_SHARED) or path in _STREAMS:
+            await self._app(scope, receive, send)
+            return
+        person = person_of(HTTPConnection(scope))
+        if self._present[person] >= AT_ONCE + WAITING:
+            await _too_many("Too many of your requests are at work. Wait for their answers.")(scope, receive, send)
+            return
+        self._present[person] += 1
+        try:
+            async with self._turns.setdefault(person, asyncio.Semaphore(AT_ONCE)):
+                await self._app(scope, receive, send)
+        finally:
+            self._present[person] -= 1
+            if not self._present[person]:
+                del self._present[person], self._turns[person]
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        person = person_of(HTTPConnection(scope))
+        if self._pages[person] >= MOST_PAGE_STREAMS:
+            await _too_many("Too many pages of yours are open. Close some.")(scope, receive, send)
+            return
+        self._pages[person] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._pages[person] -= 1
+            self._pages = +self._pages
+
+
+def _too_many(message: str) -> JSONResponse:
+    return refusal(429, "too_many_requests", message, {"Retry-After": "2"})

@@ -20,32 +20,28 @@ from app.api import (
     dependencies,
     documents,
     errors,
-    first_page,
     folders,
     machine,
+    openai_endpoint,
     questions,
     startup,
     writer_choice,
 )
 from app.api import changes as changing
-from app.api.preferences import PreferenceFolder
-from app.api.protocols import openai_endpoint
-from app.api.protocols.mcp_tools import build_mcp, mcp_app
-from app.api.strict import known_parameters
+from app.api import health as operations
+from app.api import sign_on as single_sign_on
+from app.api.errors import known_parameters
+from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.uploads import UploadLimits, Uploads
 from app.assembly import server_token
 from app.auth import Authenticator, check_binding, is_loopback
-from app.forwarded import ForwardedHeaders
-from app.http_security import FOR_GOOD, AccessMiddleware, PageHeaders
-from app.limits.request_shares import RequestShares
-from app.operations import routes as operations
-from app.operations.metrics import CountProblems, Metrics, Standing
-from app.operations.readiness import Readiness
+from app.http_security import FOR_GOOD, AccessMiddleware, ForwardedHeaders, PageHeaders, RequestShares
+from app.operations.metrics import CountProblems, Metrics, Readiness, Standing
 from app.operations.requests import NotedRoutes, WatchedRequests, no_span
 from app.operations.tracing import request_spans
+from app.preferences import PreferenceFolder
 from app.settings import Settings
 from app.shared_values import SharedValues
-from app.single_sign_on import routes as single_sign_on
 from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
 from retrieval.accounts import Accounts
@@ -108,7 +104,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     api.include_router(machine.router(limits))
     api.include_router(machine.account_router(accounts, authenticator, sign_on))
     api.include_router(writer_choice.router(settings))
-    api.include_router(first_page.router(settings, limits, accounts, sign_on))
+    api.include_router(startup.router(settings, limits, accounts, sign_on))
     if sign_on is not None:
         app.include_router(single_sign_on.router(sign_on, authenticator))
         api.include_router(single_sign_on.link_router(sign_on))

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 
-from app.api.preferences import PreferenceFile, PreferenceFolder
 from app.http_security import person_of, principal_of
+from app.preferences import PreferenceFile, PreferenceFolder
 from retrieval.library import Library
 
 

@@ -12,8 +12,7 @@ from fastapi.responses import FileResponse
 from pydantic import Field, StringConstraints
 
 from app.api.dependencies import Person, RequestLibrary
-from app.api.errors import Refused
-from app.api.strict import Body
+from app.api.errors import Body, Refused
 from app.api.uploads import Uploads, shown_name
 from app.api.web_page import fetch_page
 from app.exports import citations

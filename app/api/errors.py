@@ -4,17 +4,23 @@
 - Only errors written for people (CairnError) show their own text; others are logged and answered with a fixed sentence.
 - What is wrong with the catalogue or the store is the administrator's business: the log says it in one line, the
   answer only that something is.
+
+Requests say only what the API knows: an unknown key or parameter is refused by name, with the nearest known one.
+
+A misspelt restriction would otherwise search everything.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -32,6 +38,7 @@ from retrieval.errors import (
     ran_out_of_memory,
 )
 from storage.errors import CannotWrite, CatalogueFull, CatalogueUnavailable, StorageError, StoreFull, StoreUnavailable
+from storage.names import unknown_name
 
 log = logging.getLogger("cairn.api")
 
@@ -138,3 +145,35 @@ def _problem(found: Mapping[str, Any]) -> str:
     message = str(found["msg"]).removeprefix("Value error, ").rstrip(".")
     name = ".".join(str(part) for part in found["loc"][1:])
     return f"{name}: {message}" if name else message
+
+
+class Body(BaseModel):
+    """A JSON object of a request. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_all_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (problem := unknown_name(map(str, given), cls.model_fields, "key here")):
+            raise ValueError(problem)
+        return given
+
+
+async def known_parameters(request: Request) -> None:
+    """A dependency of all routes of the API: no unknown parameter in the address, no unknown field in a form. Raises
+    `Refused`."""
+    dependants = list(_with_dependencies(request.scope["route"].dependant))
+    parameters = [one.alias for each in dependants for one in each.query_params]
+    problem = unknown_name(request.query_params.keys(), parameters, "parameter here")
+    if not problem and request.headers.get("content-type", "").startswith(("multipart/", "application/x-www-form")):
+        fields = [one.alias for each in dependants for one in each.body_params]
+        problem = unknown_name((await request.form()).keys(), fields, "field of this form")
+    if problem:
+        raise Refused(422, "invalid_request", f"{problem} /docs shows the form of every request.")
+
+
+def _with_dependencies(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for below in dependant.dependencies:
+        yield from _with_dependencies(below)

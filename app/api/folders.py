@@ -10,8 +10,7 @@ from pydantic import Field
 
 from app.api.dependencies import RequestLibrary
 from app.api.documents import Plain
-from app.api.errors import Refused
-from app.api.strict import Body
+from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
 from app.settings import Settings
 from retrieval.errors import NotFound

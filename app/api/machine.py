@@ -14,14 +14,13 @@ from pydantic import Field
 
 from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
-from app.api.errors import Refused
-from app.api.preferences import PreferenceChange, PreferenceFile
+from app.api.errors import Body, Refused
 from app.api.questions import MAX_QUESTION_LENGTH
-from app.api.strict import Body
 from app.api.uploads import UploadLimits
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of, set_session
 from app.limits.sign_in_limit import TooManyAttempts
+from app.preferences import AnswerLength, Positions, PreferenceFile, Share, TopK, Voters
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
 from retrieval.accounts import Accounts
@@ -31,6 +30,19 @@ from retrieval.library import Library
 log = logging.getLogger("cairn.sign_in")
 
 WRONG, WRONG_OF_TWO, WRONG_TOKEN = "Wrong password.", "Wrong name or password.", "Wrong token."
+
+
+class PreferenceChange(Body):
+    """Only the fields that are present change."""
+
+    top_k: TopK | None = None
+    voters: Voters | None = None
+    positions: Positions | None = None
+    quote: bool | None = None
+    max_tokens: AnswerLength | None = None
+    low_share: Share | None = None
+
+
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."
 
 

@@ -20,13 +20,12 @@ from pydantic import Field, StringConstraints
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
-from app.api.errors import Refused, describe, error_body
-from app.api.preferences import AnswerLength, Positions, Preferences, TopK, Voters
-from app.api.strict import Body
+from app.api.errors import Body, Refused, describe, error_body
 from app.exports import citations
 from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.operations.metrics import Metrics
+from app.preferences import AnswerLength, Positions, Preferences, TopK, Voters
 from retrieval.library import Library
 from retrieval.types.answers import DEFAULT_K, Answer, AnswerToken, Progress
 from retrieval.types.records import Scope

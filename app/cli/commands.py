@@ -11,8 +11,19 @@ import typer
 from typer.core import TyperGroup
 
 import app
-from app.cli import backups, library_commands, maintenance, questions, serve, texts, user_commands, work
-from app.cli.documents import bundles, ingest, properties, sync
+from app.cli import (
+    bundles,
+    ingest,
+    library_commands,
+    maintenance,
+    properties,
+    questions,
+    serve,
+    sync,
+    texts,
+    user_commands,
+    work,
+)
 from app.cli.options import GlobalOptions, HomeOption, ModelOption
 from app.cli.output import tell, user_message
 
@@ -92,8 +103,8 @@ for name, command in (
     ("repair", maintenance.repair),
     ("gc", maintenance.gc),
     ("rescue", maintenance.rescue),
-    ("backup", backups.backup),
-    ("restore", backups.restore),
+    ("backup", maintenance.backup),
+    ("restore", maintenance.restore),
     ("doctor", maintenance.doctor),
     ("serve", serve.serve),
     ("token", serve.token),

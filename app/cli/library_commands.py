@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.lookup import find_answer_id, find_document
 from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, WhereOption, library_of
-from app.cli.output import facts, one_line, say, size, table, tell, write_json
+from app.cli.output import facts, find_answer_id, find_document, one_line, say, size, table, tell, write_json
 from retrieval.errors import NotFound
 from retrieval.types.answers import place_of
 

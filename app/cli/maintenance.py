@@ -2,15 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
-from app.cli.output import duration, facts, one_line, say, size, tell, write_json
+from app.cli.output import duration, facts, one_line, say, size, tell, user_message, write_json
 
 if TYPE_CHECKING:
+    from app.settings import Settings
     from storage.recovery import RescueReport
+
+
+PACKAGES = ("cairn", "torch", "transformers", "gradio", "faiss-cpu", "sqlalchemy", "pypdf", "pypdfium2")
+LITTLE_DISK_BYTES = 1_000_000_000
+
+
+def examine(settings: Settings) -> dict[str, Any]:
+    """Machine, settings and library as plain values; `problems` is a list of sentences, empty when all is well."""
+    from app import assembly
+
+    report: dict[str, Any] = {
+        "home": str(settings.home),
+        "model_path": settings.model,
+        "versions": {"python": platform.python_version(), **_versions()},
+    }
+    problems: list[str] = []
+    try:
+        assembly.check_model(settings.model)
+        with assembly.open_library(settings) as library:
+            found = library.doctor()
+        problems += found.pop("problems", [])
+        report |= {**found, "versions": {**report["versions"], **found.get("versions", {})}}
+    except Exception as error:
+        message = user_message(error)
+        if message is None:
+            raise
+        problems.append(message)
+    report.setdefault("free_bytes", _free_disk(settings))
+    if report["free_bytes"] is not None and report["free_bytes"] < LITTLE_DISK_BYTES:
+        problems.append(f"Little disk space is left at {settings.home}: {report['free_bytes'] / 1e6:,.0f} MB.")
+    return {**report, "problems": list(dict.fromkeys(problems))}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a folder without being installed
+            found[name] = "not installed"
+    return found
+
+
+def _free_disk(settings: Settings) -> int | None:
+    folder = settings.home
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
 
 SECONDS_PER_DAY = 24 * 3600
 
@@ -141,7 +198,6 @@ def doctor(
 
     Exit status 1 if anything is wrong.
     """
-    from app.doctor import examine
 
     report = examine(settings_of(context, home, model))
     if as_json:
@@ -153,3 +209,59 @@ def doctor(
             tell(f"problem: {problem}")
     if report["problems"]:
         raise typer.Exit(1)
+
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy of the catalogue.")]
+
+
+def backup(
+    context: typer.Context,
+    file: FileArgument,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Copy the catalogue into one file, while it is in use.
+
+    Then copy the home's folders kv and files with any tool: what is in them never changes. Where memory and originals
+    lie in a bucket (CAIRN_STORE_URL), they are not copied: the bucket's own replication or versions keep them.
+    """
+    from app.assembly import backup_catalogue
+
+    settings = settings_of(context, home, model)
+    made = backup_catalogue(settings, file)
+    if as_json:
+        write_json({"file": str(made), "size_bytes": made.stat().st_size})
+    else:
+        say(f"The catalogue was copied to {made} ({size(made.stat().st_size)}). {_what_else(settings)}")
+
+
+def _what_else(settings: Settings) -> str:
+    """What a whole backup needs beside the catalogue."""
+    store = settings.store_url
+    if store is None or store == "file:":
+        return f"Now copy {settings.home}/kv and /files."
+    return (
+        f"Memory and originals stay in {store.partition('?')[0]}: they are kept by that bucket's own replication or "
+        "versions, and need no copy to be restored there."
+    )
+
+
+def restore(
+    context: typer.Context,
+    file: FileArgument,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    model: ModelOption = None,
+) -> None:
+    """Put a copy in place of the catalogue, and bring it up to what is stored by now.
+
+    Stop all other Cairn processes first. With CAIRN_DATABASE_URL, a library moves to PostgreSQL or back this way.
+    """
+    from app.assembly import restore_catalogue
+
+    report = restore_catalogue(settings_of(context, home, model), file)
+    if as_json:
+        write_json(vars(report))
+    else:
+        tell_rescue(report)

@@ -99,9 +99,8 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     tell(f"Cairn starts on {url} ...")
 
     from app.api import build_app
-    from app.folder_watcher import FolderWatcher
-    from app.jobs import JobRunner
     from app.operations.server import DrainingServer
+    from app.work import FolderWatcher, JobRunner
 
     class Server(DrainingServer):
         """Says where it is once requests are answered."""
@@ -143,7 +142,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     import uvicorn
 
-    from app.forwarded import DeclaredProxies
+    from app.http_security import DeclaredProxies
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
     places = allow_open_files(settings.max_connections)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from app.cli.lookup import find_document, scope_of
 from app.cli.options import (
     CollectionsOption,
     DocumentArgument,
@@ -18,7 +17,7 @@ from app.cli.options import (
     WhereOption,
     library_of,
 )
-from app.cli.output import say, tell, write_json
+from app.cli.output import find_document, say, scope_of, tell, write_json
 from retrieval.types.answers import place_of
 
 

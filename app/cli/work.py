@@ -47,7 +47,7 @@ def work(
     log_to(None, settings.log_format)
     assembly.keep_quiet()
     assembly.check_model(settings.model)
-    from app.jobs import JobRunner
+    from app.work import JobRunner
 
     with _told_to_stop() as (drain, stop), assembly.open_library(settings) as library:
         library.keep_backup()

@@ -10,12 +10,63 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.web.templates import TEMPLATES
 from retrieval.errors import CairnError
-from retrieval.library import Library
 from retrieval.types.answers import Answer, PageBox, Passage, outcome_note, set_aside_note, who_chose
+
+if TYPE_CHECKING:
+    from retrieval.library import Library
+
+
+def written_row(answer: Answer) -> dict[str, Any]:
+    """`writer` is null where the model that searches answered."""
+    writer = answer.writer
+    return {
+        "writer": None
+        if writer is None
+        else {
+            "name": writer.name,
+            "kind": writer.kind,
+            "stored_share": writer.stored_share,
+            "repair": writer.repair,
+        },
+        "citations": [
+            {"number": one.number, "passage": one.passage, "start": one.start, "end": one.end}
+            for one in answer.citations
+        ],
+        "claims": [
+            {
+                "text": one.text,
+                "verdict": one.verdict,
+                "passage": one.passage,
+                "sentence": one.sentence,
+                "score": one.score,
+            }
+            for one in answer.claims
+        ],
+        "problem": answer.problem,
+        "quotation": None if writer is None else _quotation_row(answer),
+        "set_aside": answer.set_aside,
+    }
+
+
+def _quotation_row(answer: Answer) -> dict[str, Any] | None:
+    """What would have been quoted. `outcome`: how sure the search is of it."""
+    quotation = answer.quotation
+    if quotation is None:
+        return None
+    passage = quotation.passage
+    return {
+        "text": passage.text,
+        "short_answer": quotation.short,
+        "outcome": answer.settings.get("quoted_outcome"),
+        "document_id": passage.document_id,
+        "source": passage.source,
+        "place": passage.place,
+    }
+
 
 MAX_PICTURES = 12
 PICTURE_WIDTH_PX = 900

@@ -4,23 +4,53 @@
 - What passes (questions, requests, problems in the log) is counted as it happens; what stands (queues, jobs, stored
   memory) is looked up when somebody asks.
 - No label holds what a person wrote or who they are: figures may be kept for years.
+
+Readiness: whether a server wants requests now, for whoever hands them out.
+
+A server is "starting" until its model is loaded, "ready" then, "failed" where the model could not be loaded (the log
+says why; requests that need none are answered), and "stopping" from the moment it is told to end.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app import version
-from app.operations.readiness import Readiness
 from retrieval.library import Library
 from retrieval.types.answers import Answer, AnswerToken, Progress
 from storage.errors import CatalogueUnavailable
+
+State = Literal["starting", "ready", "failed", "stopping"]
+
+
+class Readiness:
+    """Of one server. Thread-safe; what is stopping stays so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: State = "starting"
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def stopping(self) -> bool:
+        return self._state == "stopping"
+
+    def become(self, state: State) -> None:
+        with self._lock:
+            if self._state != "stopping":
+                self._state = state
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)

@@ -17,8 +17,8 @@ import gradio as gr
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from app.api.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.http_security import principal_of
+from app.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, PreferenceFolder, Preferences
 from app.web.bundle import page_assets
 from retrieval.types.answers import WRITTEN_TOKENS
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from retrieval.errors import NotFound
 from retrieval.types.answers import AnswerHead, PageBox
 from retrieval.types.serialisation import Record
 from storage import records as rows
-from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import Principal
+
+if TYPE_CHECKING:
+    from storage.catalogue import Catalogue
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from retrieval.errors import CairnError, WriterError
 from retrieval.types.serialisation import Record
 from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest
-from retrieval.writers.local import LocalWriter
-from retrieval.writers.local_memory import stored_bytes
 
 if TYPE_CHECKING:
     from model.checkpoint.chat.few_bits import FewBits
@@ -89,6 +87,9 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     it; `right_again`, having read them all again); measured now if it never was, which takes about a minute on a
     processor.
     """
+    from retrieval.writers.local import LocalWriter  # the model's libraries take seconds to import
+    from retrieval.writers.local_memory import stored_bytes
+
     report: dict[str, Any] = {
         "name": writer.name,
         "kind": writer.kind,

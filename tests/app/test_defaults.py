@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.api.preferences import PreferenceChange, Preferences
-from app.api.protocols.mcp_tools import build_mcp
+from app.api.machine import PreferenceChange
+from app.api.mcp_tools import build_mcp
 from app.api.questions import AskRequest, SearchRequest
 from app.cli import questions
+from app.preferences import Preferences
 from retrieval.library import Library
 from retrieval.types.answers import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 

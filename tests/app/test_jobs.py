@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs import JobRunner
+from app.work import JobRunner
 from retrieval.library import Library
 from retrieval.types.records import Job
 from storage.errors import CatalogueUnavailable

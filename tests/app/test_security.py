@@ -11,7 +11,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import build_app
-from app.api.preferences import PreferenceFolder
 from app.auth import (
     SESSION_SECONDS,
     Authenticator,
@@ -23,6 +22,7 @@ from app.auth import (
 )
 from app.errors import SettingsError
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
+from app.preferences import PreferenceFolder
 from app.settings import Settings
 from storage.records import ADMINISTRATOR
 from tests.app.serving import BEARER, OWNER_TOKEN, let_in, settings_for

@@ -14,7 +14,8 @@ import pytest
 from pydantic import ValidationError
 
 from app import settings
-from app.settings import SHIPPED_MODEL, Settings, SettingsError
+from app.errors import SettingsError
+from app.settings import SHIPPED_MODEL, Settings
 
 
 def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:

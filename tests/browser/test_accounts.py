@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.api.preferences import PreferenceFolder
 from app.auth import hash_password
+from app.preferences import PreferenceFolder
 from retrieval.library import Library
 from storage.fingerprint import MemoryFingerprint
 from storage.records import NewDocument, Principal

@@ -11,8 +11,8 @@ import pytest
 
 from app.api import build_app
 from app.assembly import open_library
-from app.jobs import JobRunner
 from app.settings import load_settings
+from app.work import JobRunner
 from retrieval.library import Library
 from tests.app.serving import served, settings_for
 from tests.browser.pages import squeezed, text_under

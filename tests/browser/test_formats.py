@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openpyxl import Workbook
 
-from app.jobs import JobRunner
+from app.work import JobRunner
 from retrieval.library import Library
 
 pytest.importorskip("playwright")

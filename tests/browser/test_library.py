@@ -14,7 +14,7 @@ import pytest
 
 from app.api import documents
 from app.api.web_page import WebPage
-from app.jobs import JobRunner
+from app.work import JobRunner
 from retrieval.extraction import extract
 from retrieval.extraction.process import sandbox
 from retrieval.ingest import pipeline

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from app.api import health
 from app.cli import cli
 from app.cli.work import ALIVE_FILE
-from app.operations import routes
 from app.settings import Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -53,7 +53,7 @@ def test_every_setting_is_one_and_every_command_is_known() -> None:
 def test_probes_and_the_balancer_ask_routes_that_there_are(probe: str) -> None:
     (server,) = (manifest for manifest in MANIFESTS if manifest["kind"] == "StatefulSet")
     asked = server["spec"]["template"]["spec"]["containers"][0][probe]["httpGet"]["path"]
-    answered = (Path(routes.__file__)).read_text()
+    answered = (Path(health.__file__)).read_text()
     assert f'@routes.get("{asked}")' in answered
     assert "httpchk GET /readyz" in (DOCS / "compose" / "haproxy.cfg").read_text()
 

@@ -20,7 +20,7 @@ ENTRY_POINTS = [
     "app.__main__",
     "app.assembly",
     "app.api",
-    "app.api.protocols.mcp_tools",
+    "app.api.mcp_tools",
     "research.train.__main__",
     "retrieval.langchain",
     "retrieval.library",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.jobs import JobRunner
+from app.work import JobRunner
 from retrieval.errors import PermissionDenied
 from retrieval.library import Library
 from retrieval.types.answers import Answer

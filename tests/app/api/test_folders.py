@@ -9,8 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api.application import build_app
-from app.folder_watcher import FolderWatcher
-from app.jobs import JobRunner
+from app.work import FolderWatcher, JobRunner
 from tests.app.serving import settings_for
 
 
@@ -48,7 +47,7 @@ def test_whoever_comes_over_the_network_cannot_name_a_folder(library, home: Path
 
 
 def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.folder_watcher.FIRST_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("app.work.FIRST_LOOK_SECONDS", 0.05)
 
     def sources() -> set[str]:
         return {one.source for one in library.documents() if one.state == "ready"}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.documents.ingest import files_below
-from app.cli.documents.progress import progress_line
+from app.cli.ingest import files_below, progress_line
 from retrieval.errors import MemoryMismatch
 from retrieval.library import Library
 from retrieval.types.records import Job
@@ -149,7 +148,7 @@ def test_a_file_that_a_server_is_reading_is_waited_for(
     def elsewhere(library: Library, job_id: str, **_options: object) -> Job:
         return replace(library.job(job_id), state=next(states))
 
-    monkeypatch.setattr("app.cli.documents.ingest.WATCH_SECONDS", 0.0)
+    monkeypatch.setattr("app.cli.ingest.WATCH_SECONDS", 0.0)
     monkeypatch.setattr(Library, "run_job", elsewhere)
     result = cairn("ingest", papers / "b.txt", "--json")
     assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "done" and next(states, None) is None

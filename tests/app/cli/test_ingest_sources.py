@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs import JobRunner
+from app.work import JobRunner
 from retrieval.errors import InvalidRequest
 from retrieval.ingest.intake import bucket_sources
 from retrieval.library import Library

@@ -75,7 +75,7 @@ def test_a_server_can_leave_the_documents_to_workers(monkeypatch: pytest.MonkeyP
     import uvicorn
 
     started: list[str] = []
-    monkeypatch.setattr("app.jobs.JobRunner.start", lambda self: started.append("runner"))
+    monkeypatch.setattr("app.work.JobRunner.start", lambda self: started.append("runner"))
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: started.append("server"))
     for options, expected in (([], ["runner", "server"]), (["--no-jobs"], ["server"])):
         started.clear()

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api import build_app
-from app.forwarded import DeclaredProxies
+from app.http_security import DeclaredProxies
 from app.limits.connections import PROBE_ROOM, ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.api_client import until

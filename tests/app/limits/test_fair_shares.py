@@ -17,8 +17,7 @@ import pytest
 
 from app.api import build_app
 from app.auth import fresh_token
-from app.http_security import PRINCIPAL
-from app.limits.request_shares import AT_ONCE, MOST_PAGE_STREAMS, WAITING, RequestShares
+from app.http_security import AT_ONCE, MOST_PAGE_STREAMS, PRINCIPAL, WAITING, RequestShares
 from retrieval.library import Library
 from retrieval.types.answers import AnswerToken
 from retrieval.types.records import Estimate

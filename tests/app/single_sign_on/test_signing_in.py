@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.api.sign_on import sign_on_of
 from app.auth import Authenticator, hash_password
 from app.cli import cli
 from app.errors import SettingsError
 from app.single_sign_on.provider import Client, Provider
-from app.single_sign_on.routes import sign_on_of
 from retrieval.library import Library
 from storage.records import Principal
 from tests.app.serving import settings_for

@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image, ImageDraw, ImageFont
 
-from app.cli.documents.ingest import files_below
+from app.cli.ingest import files_below
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
 from retrieval.extraction.formats import FORMATS, HEAD_BYTES, SUFFIXES, format_of

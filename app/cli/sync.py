@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from app.cli.documents.ingest import WATCH_SECONDS
-from app.cli.documents.progress import ProgressBar
+from app.cli.ingest import WATCH_SECONDS, ProgressBar
 from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
 from app.cli.output import duration, one_line, say, tell, write_json
 from retrieval.types.records import FileChange, FolderReport, FollowOptions, Job

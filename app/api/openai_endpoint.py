@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.preferences import MAX_ANSWER_TOKENS
 from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
-from app.exports.written_rows import written_row
+from app.exports.answers import written_row
+from app.preferences import MAX_ANSWER_TOKENS
 from retrieval.library import Library
 from retrieval.types.answers import Answer, Passage, outcome_note, set_aside_note
 

@@ -1,5 +1,6 @@
 """HTTP: the way to the provider and back, and what follows from the settings. Redirects go to the provider's own
-addresses, and to this server's declared one: no request says where."""
+addresses, and to this server's declared one: no request says where.
+"""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from starlette.requests import Request
 
 from app import version
 from app.api.documents import PAGES_READ, Conditions
-from app.api.preferences import TopK
 from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
-from app.exports.written_rows import written_row
+from app.exports.answers import written_row
 from app.http_security import person_of, principal_of
+from app.preferences import TopK
 from retrieval.errors import CairnError
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.lookup import find_document
 from app.cli.options import DocumentArgument, HomeOption, JsonOption, ModelOption, UserOption, library_of
-from app.cli.output import facts, say, tell, user_message, write_json
+from app.cli.output import facts, find_document, say, tell, user_message, write_json
 from retrieval.errors import CairnError, InvalidRequest
 
 if TYPE_CHECKING:
     from retrieval.library import Library
     from retrieval.types.records import Document
+
 
 KEYS = ("document", "id", "source")
 SEPARATOR = ";"

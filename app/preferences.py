@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.strict import Body
 from retrieval.types.answers import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
@@ -42,17 +41,6 @@ class Preferences(BaseModel):
     quote: bool | None = DEFAULT_QUOTE
     max_tokens: AnswerLength | None = DEFAULT_MAX_TOKENS
     low_share: Share = 0.25
-
-
-class PreferenceChange(Body):
-    """Only the fields that are present change."""
-
-    top_k: TopK | None = None
-    voters: Voters | None = None
-    positions: Positions | None = None
-    quote: bool | None = None
-    max_tokens: AnswerLength | None = None
-    low_share: Share | None = None
 
 
 class PreferenceFile:

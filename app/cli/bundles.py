@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli.documents.sync import job_reader
-from app.cli.lookup import scope_of
 from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
-from app.cli.output import one_line, say, size, tell, write_json
+from app.cli.output import one_line, say, scope_of, size, tell, write_json
+from app.cli.sync import job_reader
 from retrieval.types.records import Arrived
 
 

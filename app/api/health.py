@@ -10,8 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from app.api.dependencies import RequestLibrary
-from app.operations.metrics import CONTENT_TYPE, Metrics
-from app.operations.readiness import Readiness
+from app.operations.metrics import CONTENT_TYPE, Metrics, Readiness
 from retrieval.errors import CairnError
 from retrieval.library import Library
 from storage.errors import CatalogueUnavailable
