@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retrieval.engine.workspace import Workspace
     from retrieval.index.snapshot import MemoryIndex
     from retrieval.query.passage_builder import PassageBuilder
-    from retrieval.suggestions.questions import Describer
+    from retrieval.suggestions.describer import Describer
     from retrieval.types.records import Views
     from storage.catalogue import Catalogue
     from storage.records import Principal

@@ -29,7 +29,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import Watch, estimate, unwatched
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.suggestions.questions import Describer
+from retrieval.suggestions.describer import Describer
 from retrieval.types.records import (
     Collection,
     Deleted,
