@@ -61,6 +61,12 @@ def test_a_row_stands_alone(chances):
     assert quoted(rows, **chances)[0] == "North; Price: 1; Stock: 2."
 
 
+def test_a_field_of_a_form_stands_alone_unless_it_is_a_guess():
+    form = "Collected from: Vine Hill 8.\nBrought to: Canal Quay 21.\nWeight: 40 kg."
+    assert quoted(form, Canal=0.3)[0] == "Brought to: Canal Quay 21."
+    assert quoted(form, Canal=0.1)[0] == form
+
+
 def test_a_caption_below_its_table_is_quoted_with_the_rows():
     table = "Prices follow.\n\nNorth; Price: 1; Stock: 2.\nSouth; Price: 3; Stock: 4.\n\nTable 1: Prices of water."
     assert quoted(table, Table=0.8)[0] == table.split("follow.")[1].strip()
