@@ -78,8 +78,8 @@ class MemoryIndex:
         model = self._workspace.model_if_loaded
         expected = {"cached_blocks_bytes_at_most": self._hot_bytes}
         if model is not None:
-            layers, kv_heads, head_dim = self._shape
-            landmark_bytes = len(layers) * kv_heads * head_dim * model.dtype.itemsize
+            layout = self._workspace.loaded(any_memory=True).layout
+            landmark_bytes = len(layout.layers) * layout.kv_heads * layout.head_dim * model.dtype.itemsize
             expected["bytes_per_million_tokens"] = round(1e6 / model.config.tokens_per_block) * landmark_bytes
         return expected
 

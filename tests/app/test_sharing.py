@@ -268,6 +268,7 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
         "ask_id": "0" * 32,
         "folder_id": followed,
         "number": "1",
+        "passage": "0",
     }
     sheet = {"file": ("costs.csv", b"Region,Price\nNorth,41.50\nSouth,39.00\n")}
     (job,) = victim.call("POST", "documents", files=sheet).json()["jobs"]

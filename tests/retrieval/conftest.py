@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -179,4 +181,13 @@ def substance(answer: Answer) -> dict:
     plain = answer.to_dict()
     for name in ("id", "timings", "created_at", "conversation_id"):
         del plain[name]
-    return plain
+    return _numbered(plain)
+
+
+def _numbered(plain: dict) -> dict:
+    """With the ids of blocks, which count from anywhere, by their order."""
+    text = json.dumps(plain)
+    ids = sorted({int(found) for found in re.findall(r"(?<![\w.])\d{12,}(?!\w)", text)})
+    for number, block_id in enumerate(ids):
+        text = re.sub(rf"(?<![\w.]){block_id}(?!\w)", str(number), text)
+    return json.loads(text)

@@ -14,7 +14,7 @@ from tests.storage.stored import add_ready, new_document
 FOR_ANY_PRINCIPAL = {
     *("add_document", "document", "documents", "document_ids", "find_document", "rename_document", "move_document"),
     "names",
-    *("delete_documents", "extracted_text", "pages", "blocks_by_id", "blocks_of_document", "totals"),
+    *("delete_documents", "extracted_text", "extras", "pages", "blocks_by_id", "blocks_of_document", "totals"),
     *("blocks_with_terms", "count_terms", "documents_with_terms"),
     *("collection", "collections", "create_collection", "rename_collection", "share_collection", "delete_collection"),
     *("job", "jobs", "num_active_jobs", "cancel_job", "retry_job"),
