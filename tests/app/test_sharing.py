@@ -180,6 +180,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "POST /api/v1/bundle": FILE,
     "POST /api/v1/documents": FILE,
     "POST /api/v1/uploads": FILE,
+    "POST /api/v1/uploads/page": {"json": {"url": "http://127.0.0.1:9/"}},
     "GET /api/v1/uploads": {},
     "GET /api/v1/jobs": {},
     "GET /api/v1/documents": {"params": {"limit": 500}},
@@ -203,6 +204,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "GET /api/v1/writer": {},
     "PUT /api/v1/writer": {"json": {"name": "http://127.0.0.1:9/v1"}},
     "POST /api/v1/writer/test": {"json": {"name": "http://127.0.0.1:9/v1"}},
+    "POST /api/v1/writer/models": {"json": {"name": "http://127.0.0.1:9/v1"}},
     "GET /v1/models": {},
     "POST /v1/chat/completions": {
         "json": {"model": "cairn", "max_tokens": 2, "messages": [{"role": "user", "content": "secretword0?"}]}
