@@ -43,7 +43,8 @@ class Quotation:
     """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
 
     After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
-    `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores).
+    `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores);
+    `signs`: what is known of it, see `model.reading.ranker.Signs`.
     """
 
     places: list[Place]
@@ -52,9 +53,7 @@ class Quotation:
     chance: float | None = None
     not_here: float | None = None
     share: float = 0.0
-    """How likely it answers, if one of the sentences does."""
     signs: Signs = field(default_factory=dict)
-    """What is known of it, see `model.reading.ranker.Signs`."""
 
 
 @dataclass(frozen=True)

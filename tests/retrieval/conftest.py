@@ -184,6 +184,11 @@ def substance(answer: Answer) -> dict:
     return _numbered(plain)
 
 
+def without_ids(token: dict) -> dict:
+    """A token of an answer, with what it read but not the ids of the blocks."""
+    return token | {"blocks": [share for _, share in token["blocks"]]}
+
+
 def _numbered(plain: dict) -> dict:
     """With the ids of blocks, which count from anywhere, by their order."""
     text = json.dumps(plain)
