@@ -136,8 +136,8 @@ def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
         except DamagedMemory as error:
             assert "cairn repair" in str(error) and ".txt" in str(error)
             told = [without_ids(token.to_dict()) for token in shown]
-            expected = [without_ids(token) for token in calm["tokens"][: len(shown)]]
-            assert told == expected, "tokens shown before are the right ones"
+            right = [without_ids(token) for token in calm["tokens"][: len(shown)]]
+            assert told == right, "tokens shown before are the right ones"
         else:
             assert substance(shown[-1]) == calm
         (found,) = reader.verify().damage
