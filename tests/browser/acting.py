@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -44,6 +46,19 @@ def ask(page: Any, question: str) -> None:
 def in_its_own_words(url: str) -> None:
     """Answers at this server are written by the model, so that its attention chooses the words."""
     httpx.patch(f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}, headers=BEARER).raise_for_status()
+
+
+@contextlib.contextmanager
+def held_back(page: Any, address: str) -> Iterator[None]:
+    """Requests to addresses that match reach the server when the block ends, at least one."""
+    late: list[Any] = []
+    page.route(re.compile(address), lambda route: late.append(route))
+    yield
+    while not late:
+        page.wait_for_timeout(10)
+    for route in late:
+        route.continue_()
+    page.unroute(re.compile(address))
 
 
 def escape(page: Any) -> None:

@@ -15,7 +15,7 @@ from tests.app.small_library import QUESTION, held, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, view  # noqa: E402
+from tests.browser.acting import ask, held_back, view  # noqa: E402
 
 AN_ANSWER = re.compile(r"#/ask/[0-9a-f]{32}$")
 
@@ -143,6 +143,20 @@ def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either
         typed.press("Enter")
         expect(position).to_have_text(shown)
 
+    with held_back(page, "/pages/3$"):
+        typed.fill("1")
+        typed.press("Enter")
+        expect(position).to_have_text("Page 1 (3 of 3)")
+        typed.fill("i")
+    expect(page.locator(".viewer .page-words")).to_have_text("The emu runs at noon.")
+    expect(typed).to_have_value("i")  # what is typed while a page comes stays
+    typed.press("Enter")
+    expect(position).to_have_text("Page i (1 of 3)")
+    expect(typed).to_have_value("i")
+    typed.fill("9")
+    typed.blur()
+    expect(typed).to_have_value("i")  # there is no such page
+
 
 def test_a_conversation_stands_together_in_the_history_and_what_was_understood_can_be_changed(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
@@ -166,3 +180,27 @@ def test_a_conversation_stands_together_in_the_history_and_what_was_understood_c
     page.keyboard.press("Enter")
     expect(page.locator(".question")).to_have_count(3)
     expect(page.locator(".turn").nth(2).locator(".answer-text")).to_contain_text("Martha Lindqvist")
+
+
+def test_a_question_put_while_an_earlier_answer_is_fetched_stays_and_of_two_answers_the_later_chosen_is_shown(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    for question in (QUESTION, "How long is the path around the lake?"):
+        ask(page, question)
+        page.get_by_role("button", name="New conversation").click()
+    later, earlier = [answer.id for answer in library.answers()]
+    chosen = page.locator(".question")
+    with held_back(page, f"/answers/{earlier}"):
+        page.evaluate(f"location.hash = '#/ask/{earlier}'")
+        page.evaluate(f"location.hash = '#/ask/{later}'")
+        expect(chosen).to_have_text("How long is the path around the lake?")
+    page.wait_for_load_state("networkidle")
+    expect(chosen).to_have_text("How long is the path around the lake?")
+
+    page.get_by_role("button", name="New conversation").click()
+    with held_back(page, f"/answers/{earlier}"):
+        page.evaluate(f"location.hash = '#/ask/{earlier}'")
+        ask(page, "When does the ferry leave?")
+    page.wait_for_load_state("networkidle")
+    expect(chosen).to_have_text("When does the ferry leave?")

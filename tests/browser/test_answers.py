@@ -21,7 +21,7 @@ from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, held
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, escape, in_its_own_words, view  # noqa: E402
+from tests.browser.acting import ask, escape, held_back, in_its_own_words, view  # noqa: E402
 from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
@@ -224,6 +224,14 @@ def test_a_question_can_be_kept_to_chosen_documents(
     page = open_tab(serve(library))
     page.locator("#scope").click()
     expect(page.locator(".pick")).to_have_count(2)  # what is still to be read cannot be chosen
+    find = page.get_by_label("Find a document")
+    with held_back(page, "search=allotment"):
+        with page.expect_request(re.compile("search=allotment")):
+            find.fill("allotment")
+        find.fill("kiosk")
+        expect(page.locator(".pick")).to_have_count(1)
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_label("Handbook of the reservoir")).to_have_count(0)  # an answer that comes late
     page.get_by_label("Walks around the lake").check()
     page.get_by_role("button", name="Use these").click()
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")

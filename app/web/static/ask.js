@@ -90,7 +90,10 @@ function suggest(suggestions) {
 }
 
 async function refreshSuggestions() {
-  if (!state.turns.length) suggest(await suggestedQuestions(currentScope()));
+  if (state.turns.length) return;
+  const scope = currentScope(),
+    suggestions = await suggestedQuestions(scope);
+  if (scope === currentScope()) suggest(suggestions);
 }
 
 document.addEventListener("cairn:back", () => parts && refreshFacts());
@@ -342,7 +345,9 @@ export function openId() {
 }
 
 // Open a stored answer with the whole conversation that it belongs to.
+let opening = 0;
 export async function openAnswer(id) {
+  const mine = ++opening;
   if (id === openId()) return;
   const here = state.turns.find((turn) => turn.reading?.answer.id === id);
   if (here) {
@@ -354,8 +359,12 @@ export async function openAnswer(id) {
     state.keepAddress();
     return;
   }
+  const { turns } = state;
+  const before = turns.length;
   try {
-    Object.assign(state, await reopened(id));
+    const found = await reopened(id);
+    if (mine !== opening || state.turns !== turns || turns.length !== before) return; // something else was asked or opened meanwhile
+    Object.assign(state, found);
     drawTurns();
     if (state.turns.length > 1) state.chosen?.node?.scrollIntoView({ block: "start" });
   } catch (error) {

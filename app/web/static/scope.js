@@ -95,6 +95,7 @@ export function chooseScope(current) {
       ),
     );
     let timer,
+      filling = 0,
       result = null;
     const later = () => {
       clearTimeout(timer);
@@ -138,11 +139,13 @@ export function chooseScope(current) {
       );
 
     async function fill() {
+      const mine = ++filling;
       try {
         const [groups, found] = await Promise.all([
           get("collections"),
           get("documents", { search: search.value, limit: 100, sort: "title" }),
         ]);
+        if (mine !== filling) return;
         const words = search.value.toLowerCase();
         const ready = found.documents.filter((one) => one.state === "ready"); // others cannot be read yet
         const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));

@@ -29,7 +29,6 @@ export function openViewer(target) {
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
   let kind = null, // asked for with the first page, as the printed numbers of all pages
     labels = [];
-  const nameOfPage = (number) => labels[number - 1] || String(number);
   const boxesOf = ({ start, end }) => get(`documents/${encodeURIComponent(documentId)}/boxes`, { start, end });
   let quoteBoxes = null,
     arrived = false; // where the quoted words are
@@ -51,10 +50,14 @@ export function openViewer(target) {
       const typed = pageBox.value.trim(),
         printed = labels.findIndex((label) => label.toLowerCase() === typed.toLowerCase()) + 1;
       const to = printed || Number.parseInt(typed, 10);
+      pageBox.value = boxed;
       if (to >= 1 && (!count || to <= count)) goTo(to);
-      else pageBox.value = nameOfPage(page);
+    },
+    onblur: () => {
+      pageBox.value = boxed;
     },
   });
+  let boxed = ""; // what the page box was last given: while it holds anything else, a person types in it
   const position = h("span", { class: "position", "aria-live": "polite" });
   const places = placesRead(passage, reading);
   let place = null; // of the passages that were read, the one gone to
@@ -170,7 +173,9 @@ export function openViewer(target) {
     const counted = count ? `${page} of ${count}` : String(page);
     if (label.includes(" ")) replace(position, `${label} · ${counted}`);
     else replace(position, label && label !== String(page) ? `Page ${label} (${counted})` : `Page ${counted}`);
-    pageBox.value = label.includes(" ") ? page : label || page;
+    const typing = pageBox.value !== boxed;
+    boxed = String(label.includes(" ") ? page : label || page);
+    if (!typing) pageBox.value = boxed;
   }
 
   async function show() {
@@ -338,14 +343,16 @@ function findIn(documentId, onHit) {
     if (words !== asked) {
       asked = words;
       at = by > 0 ? -1 : 0;
-      try {
-        ({ hits } = await get(`documents/${encodeURIComponent(documentId)}/find`, { text: words }));
-      } catch (error) {
-        hits = [];
-        replace(told, error.message);
+      hits = null; // until the answer to these words is here
+      const found = await get(`documents/${encodeURIComponent(documentId)}/find`, { text: words }).catch((error) => error);
+      if (asked !== words) return; // others were looked for meanwhile
+      hits = found.hits ?? [];
+      if (found instanceof Error) {
+        replace(told, found.message);
         return;
       }
     }
+    if (!hits) return;
     if (!hits.length) {
       replace(told, "Not found");
       return;
