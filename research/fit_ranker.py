@@ -10,7 +10,7 @@ and of these only one document in `--share` (by its digest): a reader is taught 
   right document and holds an answer (of a list, in proportion). It starts at the weights of the checkpoint's ranker and
   is drawn towards them (`SHRINK`), so that few questions cannot move it far.
 - Decision: two logistic regressions over named signs (`model.reading.ranker.Signs`): that there is no answer, with as
-  much weight for either kind of question, and that what is quoted is right.
+  much weight for either kind of question, and that the best sentence is right alone.
 
 Documents are drawn into two halves; each is fitted on one and judged on the other, beside the ranker that the
 checkpoint has. `--out` writes the fit on all of them, for the checkpoint that was asked.
@@ -28,7 +28,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,8 @@ SHRINK = 0.1
 RIDGE = 0.01
 WRONGLY_REFUSED = 0.07
 """Of the questions fitted on that have an answer, by the threshold of `none_above`."""
-SURE_ABOVE = 0.55
+SURE_ABOVE = 0.7
+"""p_right from which an answer is called found, and quoted alone."""
 NAMES = tuple(FEATURES)
 NONE_SIGNS = ("none", "block")
 RIGHT_SIGNS = ("none", "reader_logprob", "lead", "unmatched", "term_overlap", "name_match")
@@ -75,8 +76,6 @@ class Shown:
     held: Held
     spelled: Callable[[Quotation], str]
     answerable: bool
-    block: float
-    unmatched: float
     text_of: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -95,8 +94,7 @@ class Shown:
     def quoted(self, ranker: Ranker) -> tuple[Signs, float]:
         """What is known of the quotation, and how much of the answer it holds."""
         (best,) = choose(weigh(self.sentences, ranker, self.title_of), 1)
-        signs = {**best.signs, "block": self.block, "unmatched": self.unmatched}
-        return signs, self.held([self.spelled(best)]) if self.answerable else 0.0
+        return best.signs, self.held([self.spelled(best)]) if self.answerable else 0.0
 
 
 def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
@@ -120,9 +118,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         return "".join(text for text, _ in quoting.words(quotation.places))
 
     text_of = {each: passages.text(each) for each in set(sentences.documents)}
-    return Shown(
-        document, sentences, title_of, held, spelled, bool(row["answers"]), found.confidence, found.unmatched, text_of
-    )  # fmt: skip
+    return Shown(document, sentences, title_of, held, spelled, bool(row["answers"]), text_of)
 
 
 def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str, float]:
@@ -152,7 +148,7 @@ def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str,
 
 def fit_decision(shown: Sequence[Shown], ranker: Ranker) -> Decision:
     """With thresholds by stated costs (`WRONGLY_REFUSED`, `SURE_ABOVE`)."""
-    quoted = [each.quoted(ranker) for each in shown]
+    quoted = [each.quoted(replace(ranker, decision=Decision())) for each in shown]  # what is right alone
     signs, lacking = [one for one, _ in quoted], [not each.answerable for each in shown]
     none = _regression(signs, lacking, NONE_SIGNS, even=True)
     right = _regression(signs, [held > 0.5 for _, held in quoted], RIGHT_SIGNS, even=False)

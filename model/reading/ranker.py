@@ -37,13 +37,15 @@ Signs = Mapping[str, float]
 nothing answers; `lead`, by how much its score is above the next (at most `MOST_LEAD`); `block`, late-interaction score
 of the best block; `unmatched`, share of the question's words that no block found holds."""
 CONSTANT = "constant"
+SIGNS = (CONSTANT, "none", "lead", "block", "unmatched")
+"""Beside the features."""
 MOST_LEAD = 10.0
 
 
 @dataclass(frozen=True)
 class Decision:
     """`none`, `right`: logistic regressions over `Signs`, by name, with a constant, for the probability that there is
-    no answer, and for that that the sentence is right. None: a reader's own thresholds decide (`SpanReader`)."""
+    no answer, and for that that the sentence alone is right. None: a reader's own thresholds decide (`SpanReader`)."""
 
     none: Signs | None = None
     right: Signs | None = None
@@ -63,6 +65,9 @@ class Decision:
     def p_right(self, signs: Signs) -> float:
         assert self.right is not None, "fitted with a reader"
         return _logistic(weighed(self.right, signs))
+
+    def is_sure(self, signs: Signs) -> bool:
+        return self.p_right(signs) >= self.sure_above
 
 
 def weighed(weights: Signs, signs: Signs) -> float:
@@ -129,6 +134,11 @@ class Ranker:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
         if not len(ranker.features) == len(ranker.before) == len(ranker.after):
             raise ModelError(f"{file} has other numbers of features and weights; copy the checkpoint again.")
+        signs = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
+        if unknown := signs - {*ranker.features, *SIGNS}:
+            raise ModelError(
+                f"{file} weighs what is not known: {', '.join(sorted(unknown))}; copy the checkpoint again."
+            )
         if digests != (finder, reader):
             raise ModelError(
                 f"{file} was fitted to another finder or reader; fit it again (python -m research.fit_ranker), or "

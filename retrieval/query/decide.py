@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from model.reading.ranker import Decision, Ranker, Signs
+from model.reading.ranker import Decision, Ranker
 from model.reading.second_look import SecondLook
 from retrieval.index.exact import Ranking
 from retrieval.query.sentences import Quotation
@@ -62,18 +62,12 @@ def outcome_of_search(decision: Decision, p_right: float, in_scope: int, *, by_t
     return "found" if p_right >= threshold else "perhaps"
 
 
-def outcome_of_reading(ranker: Ranker, reader: SecondLook, best: Quotation, signs: Signs) -> Outcome:
-    """What the reader says, weighed with how well search matched where the ranker was fitted with it. `signs`: see
-    `signs_of`."""
+def outcome_of_reading(ranker: Ranker, reader: SecondLook, best: Quotation) -> Outcome:
+    """What the reader says, weighed with how well search matched where the ranker was fitted with it."""
     assert best.chance is not None and best.not_here is not None, "a reader read it"
     decision = ranker.decision
     if ranker.weighs_reading:
-        none, sure = decision.p_none(signs) >= decision.none_above, decision.p_right(signs) >= decision.sure_above
+        none, sure = decision.p_none(best.signs) >= decision.none_above, decision.is_sure(best.signs)
     else:
         none, sure = best.not_here >= reader.absent_above, best.chance >= reader.sure_above
     return "not_found" if none else "found" if sure else "perhaps"
-
-
-def signs_of(best: Quotation, *, confidence: float, unmatched: float) -> Signs:
-    """What is known of the sentence that was chosen, and of the search."""
-    return {**best.signs, "block": confidence, "unmatched": unmatched}

@@ -11,7 +11,7 @@ import torch
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search, signs_of
+from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
@@ -141,9 +141,8 @@ class Decoder:
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
         if look is not None and best is not None and best.chance is not None and best.not_here is not None:
-            signs = signs_of(best, confidence=found.confidence, unmatched=found.unmatched)
-            decoded.p_none = ranker.decision.p_none(signs) if ranker.weighs_reading else best.not_here
-            outcome = outcome_of_reading(ranker, look, best, signs)
+            decoded.p_none = ranker.decision.p_none(best.signs) if ranker.weighs_reading else best.not_here
+            outcome = outcome_of_reading(ranker, look, best)
         elif retrieved.sure:
             p_right = found.confidence
             if best is not None:

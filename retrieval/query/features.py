@@ -56,6 +56,10 @@ class Sentences:
     """The reader's probability that none answers."""
     ranks: Sequence[int] = ()
     """Place of each sentence's first block in the search."""
+    block: float = 0.0
+    """Late-interaction score of the best block."""
+    unmatched: float = 0.0
+    """Share of the question's words that no block found holds."""
 
     @cached_property
     def terms(self) -> list[set[str]]:

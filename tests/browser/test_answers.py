@@ -283,6 +283,21 @@ def test_suggested_questions_follow_the_documents_that_may_be_read(
     expect(page.locator(".turn .actions")).to_be_visible()
 
 
+def test_a_library_with_nothing_but_the_sample_asks_for_files_beside_its_questions(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    expect(page.locator(".hero")).to_be_visible()
+    expect(page.locator(".first-files")).to_have_count(0)
+    library.delete_documents([one.id for one in library.documents() if one.source != RESERVOIR])
+    (document,) = library.documents()
+    described = describe(document, library.page_text(document.id, 1).text, ["Who was Martha Lindqvist?"])
+    keep(library._workspace.pages_folder / document.id, described)
+    page.reload()
+    expect(page.locator(".first-files")).to_contain_text("Drop documents here")
+    expect(page.locator(".sample")).to_contain_text(["Who was Martha Lindqvist?"])
+
+
 def test_the_answer_names_its_page_and_leads_to_the_quotation_on_it(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:

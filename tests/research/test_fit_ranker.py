@@ -28,12 +28,13 @@ def shown(number: int, *, answerable: bool = True) -> Shown:
     p_none = 0.05 + 0.2 * float(torch.rand((), generator=chance)) if answerable else 0.8
     document = f"{number % 4}.pdf"
     sentences = Sentences(
-        Asked("Which one?"), items, [document] * 10, torch.rand(10, generator=chance), spans, [""] * 10, p_none
-    )
+        Asked("Which one?"), items, [document] * 10, torch.rand(10, generator=chance), spans, [""] * 10, p_none,
+        block=0.6, unmatched=0.0 if answerable else 0.5,
+    )  # fmt: skip
     of = dict(enumerate(texts))
     return Shown(
         document, sentences, {}, lambda given: float(any("ANSWER" in each for each in given)),
-        lambda quotation: of[quotation.places[0][1]], answerable, 0.6, 0.0 if answerable else 0.5,
+        lambda quotation: of[quotation.places[0][1]], answerable,
     )  # fmt: skip
 
 

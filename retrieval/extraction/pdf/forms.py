@@ -56,6 +56,8 @@ def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:
     if a.table or b.table or a.turn or b.turn or a.cells != b.cells or not 0 < b.base - a.base < 2.5 * b.size:
         return False
     labels, values = _cells(a), _cells(b)
+    if len(labels) != len(values):  # one was composed of a question and what is ticked
+        return False
     if any(end - start > _LONGEST_LABEL or a.text[start:end].endswith(SENTENCE_ENDS[:4]) for start, end in labels):
         return False
     if any(_is_filled(a, start, page) for start, _ in labels):

@@ -195,6 +195,13 @@ def test_labels_in_small_print_belong_to_the_values_below_them(tmp_path):
     assert [line for line in made(tmp_path, texts, []).split("\n") if line] == [f"{a}: {b}." for a, b in pairs]
 
 
+def test_a_question_whose_boxes_are_left_empty_is_no_value_of_the_labels_above_it(tmp_path):
+    labels = [(60 + 160 * n, 712, 7, label) for n, label in enumerate(("PATIENT", "DOCTOR", "WARD"))]
+    texts = [*labels, (60, 700, 10, "Smoker"), (160, 700, 10, "Yes")]
+    lines = made(tmp_path, texts, [box(145, 700, False)]).split("\n")
+    assert "Smoker" in lines and "Left empty: Yes." in lines
+
+
 def test_amounts_behind_a_few_words_are_sentences(tmp_path):
     rows = [("Subtotal", "29.00"), ("TO PAY", "34.00"), ("Cash", "50.00"), ("Change", "16.00")]
     texts = [(x, 700 - 14 * n, 10, text) for n, row in enumerate(rows) for x, text in zip((60, 220), row, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 
 from model.errors import ModelError
 from model.reading.ranker import Decision, Ranker, Signs, log_odds
-from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search, signs_of
+from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
 from retrieval.query.sentences import Quotation
 from tests.tiny_reader import tiny_look
 
@@ -23,9 +23,10 @@ FITTED = Decision(
 def judged(ranker: Ranker, look, none: float, chance: float, block: float, sentence: float, unmatched: float) -> str:
     signs: Signs = {
         "none": log_odds(none), "reader_logprob": math.log(max(chance, 1e-5)), "late_interaction": sentence,
+        "block": block, "unmatched": unmatched,
     }  # fmt: skip
     best = Quotation([], range(0), sentence, chance, none, signs=signs)
-    return outcome_of_reading(ranker, look, best, signs_of(best, confidence=block, unmatched=unmatched))
+    return outcome_of_reading(ranker, look, best)
 
 
 def test_what_stands_out_is_surer_than_what_has_rivals():
@@ -96,6 +97,7 @@ def test_a_ranker_comes_back_and_is_refused_for_another_finder_or_reader(tmp_pat
         ({"before": [1.0]}, "other numbers of features and weights"),
         ({"after": ["much", 1]}, "cannot be used"),
         ({"decision": {"none": [1.0]}}, "cannot be used"),
+        ({"features": ["late_interaction", "reader_logprop"]}, "weighs what is not known: reader_logprob"),
         ({"fitted_on": None, "decision": None}, "cannot be used"),
     ],
 )

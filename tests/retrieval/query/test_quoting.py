@@ -26,9 +26,9 @@ _STORED = json.loads((FOLDER / "ranker.json").read_text())
 SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
 
 
-def best_sentences(quoting, matches_QCL, text_of, *, question="", **given):
+def best_sentences(quoting, matches_QCL, text_of, *, question="", ranker=SHIPPED, **given):
     """As the shipped ranker has them."""
-    return rank.best_sentences(quoting, matches_QCL, text_of, asked=Asked(question), ranker=SHIPPED, **given)
+    return rank.best_sentences(quoting, matches_QCL, text_of, asked=Asked(question), ranker=ranker, **given)
 
 
 def blocks_of(model, text, document_id="d"):
