@@ -33,6 +33,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, is_loopback
 from app.limits.sign_in_limit import TooManyAttempts, network_of
 from app.operations.requests import NOTED
+from storage.errors import CatalogueUnavailable
 from storage.records import ADMINISTRATOR, Principal
 
 _NAMES = (b"forwarded", b"x-real-ip")
@@ -80,6 +81,7 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
 log = logging.getLogger("cairn.api")
 
 INTERNAL = "Something went wrong on this machine. See the server's log."
+UNAVAILABLE = "The library cannot be used at the moment. The server's log says why; try again later."
 PRINCIPAL = "cairn.principal"
 NOBODY = Principal("")  # on public paths: no account has this id, so it sees nothing that is anybody's
 
@@ -376,17 +378,23 @@ class PageHeaders:
         try:
             await self._app(scope, receive, with_headers)
         except Exception as error:  # here and not in the framework's handler, which would answer without these headers
-            refused: BaseException = error
-            while refused.__cause__ is not None:  # Starlette wraps it for each app that it passes
-                refused = refused.__cause__
+            causes: list[BaseException] = [error]
+            while (cause := causes[-1].__cause__) is not None:  # Starlette wraps it for each app that it passes
+                causes.append(cause)
+            refused = causes[-1]
             if sent and isinstance(refused, HTTPException):  # of Gradio, amid a stream that it had begun
                 log.info("a stream was ended: %s", refused.detail)
                 await with_headers({"type": "http.response.body", "body": b""})
                 return
             if sent:
                 raise
-            log.exception("request failed")
-            await refusal(500, "internal", INTERNAL)(scope, receive, with_headers)
+            away = next((one for one in causes if isinstance(one, CatalogueUnavailable)), None)
+            if away is None:
+                log.exception("request failed")
+            else:  # when it was asked who asks
+                log.error("%s", away)
+            answer = refusal(500, "internal", INTERNAL) if away is None else refusal(503, "unavailable", UNAVAILABLE)
+            await answer(scope, receive, with_headers)
 
     def _set(self, headers: MutableHeaders, nonce: str, path: str) -> None:
         headers["Content-Security-Policy"] = content_policy(nonce)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from app.http_security import INTERNAL, refusal
+from app.http_security import INTERNAL, UNAVAILABLE, refusal
 from retrieval.errors import (
     NOT_ENOUGH_MEMORY,
     CairnError,
@@ -53,7 +53,6 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
 )
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable, CannotWrite)
-_CATALOGUE = "The library cannot be used at the moment. The server's log says why; try again later."
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
 _MEMORY = "The server has too little memory for this at the moment. Try again later."
 _HTTP_MESSAGES = {
@@ -84,7 +83,7 @@ def describe(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, (CatalogueFull, StoreFull)) or (isinstance(error, OSError) and error.errno in _FULL):
         return 507, "not_enough_space", _CATALOGUE_FULL
     if isinstance(error, _UNAVAILABLE):
-        return 503, "unavailable", _CATALOGUE
+        return 503, "unavailable", UNAVAILABLE
     if ran_out_of_memory(error):
         return 503, "not_enough_memory", _MEMORY
     return 500, "internal", INTERNAL

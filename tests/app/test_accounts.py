@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from app.api import build_app
 from app.auth import fresh_token, hash_password
 from app.cli import cli
+from retrieval.accounts import Accounts
 from retrieval.errors import InvalidRequest
 from retrieval.library import Library
+from storage.errors import CatalogueUnavailable
 from tests.app.serving import settings_for
 from tests.app.small_library import without_model
 
@@ -124,6 +126,18 @@ def test_programs_use_their_users_token(client: TestClient, library: Library) ->
     assert client.get("/api/v1/account", headers=headers).json()["name"] == "ann"
     library.accounts.set_token_digest(library.accounts.named("ann"), fresh_token()[1])
     assert client.get("/api/v1/account", headers=headers).status_code == 401
+
+
+def test_while_nobody_can_be_identified_requests_are_refused_in_words(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        raise CatalogueUnavailable("no answer of secret-host") from OSError("no such file")
+
+    monkeypatch.setattr(Accounts, "of_token", away)
+    refused = client.post("/api/v1/ask", json={"question": "Who?"}, headers={"Authorization": "Bearer anything"})
+    assert refused.status_code == 503 and refused.json()["error"]["code"] == "unavailable"
+    assert "try again later" in refused.text and "secret" not in refused.text
 
 
 def test_accounts_on_this_machine_ask_for_a_name_too(library: Library, tmp_path: Path) -> None:
