@@ -8,41 +8,35 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.ingest import job_reader
+from app.cli.options import Call
 from app.cli.output import one_line, say, scope_of, size, tell, write_json
-from app.cli.sync import job_reader
 from retrieval.types.records import Arrived
 
 
 def export_library(
-    context: typer.Context,
+    call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file.")],
     collection: Annotated[
         str | None, typer.Option("--collection", metavar="NAME", help="Only the documents of this collection.")
     ] = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-    user: UserOption = None,
 ) -> None:
     """Write documents to one file, with text, memory and originals, for another home.
 
     There they answer at once: nothing is read again. Accounts, answers and settings stay here.
     """
-    with library_of(context, home, model, user) as library:
+    with call.library() as library:
         scope = scope_of(library, None, [collection] if collection is not None else None)
         collection_id = scope.collection_ids[0] if scope else None
         done = library.bundles.export_to(file, collection_id=collection_id)
     for source, reason in done.left_out:
         tell(f"{one_line(source, 300)} is left out: {reason}.")
-    if as_json:
-        write_json(done.to_dict())
-    else:
-        say(f"{done.documents:,} documents, {done.blocks:,} blocks: {size(done.size_bytes)} in {done.path}.")
+    written = f"{done.documents:,} documents, {done.blocks:,} blocks: {size(done.size_bytes)} in {done.path}."
+    call.write(done.to_dict(), written)
 
 
 def import_library(
-    context: typer.Context,
+    call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export-library` wrote.")],
     collection: Annotated[
         str | None,
@@ -51,17 +45,13 @@ def import_library(
     reingest: Annotated[
         bool, typer.Option("--reingest", help="Read the originals with this model, for memory that another one made.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-    user: UserOption = None,
 ) -> None:
     """Take in the documents of a file that `export-library` wrote, without reading them again.
 
     The whole file is checked before anything is changed. What is stored already is recognised by its content.
     """
     failed = count = 0
-    with library_of(context, home, model, user, backup=True) as library:
+    with call.library(backup=True) as library:
         arriving = library.bundles.import_from(
             file,
             collection=collection,
@@ -72,8 +62,8 @@ def import_library(
         for arrived in arriving:
             count += 1
             failed += arrived.status == "failed"
-            write_json(arrived.to_dict()) if as_json else _report(arrived)
-    if not as_json:
+            write_json(arrived.to_dict()) if call.as_json else _report(arrived)
+    if not call.as_json:
         tell(f"{count - failed:,} of {count:,} documents are stored.")
     if failed:
         raise typer.Exit(1)

@@ -11,20 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 import app
-from app.cli import (
-    bundles,
-    ingest,
-    library_commands,
-    maintenance,
-    properties,
-    questions,
-    serve,
-    sync,
-    texts,
-    user_commands,
-    work,
-)
-from app.cli.options import GlobalOptions, HomeOption, ModelOption
+from app.cli import bundles, ingest, library, maintenance, questions, serve, sync, users, work
+from app.cli.options import GlobalOptions, HomeOption, ModelOption, command
 from app.cli.output import tell, user_message
 
 INTERRUPTED = 130
@@ -82,23 +70,26 @@ def _version() -> None:
     raise typer.Exit
 
 
-for name, command in (
+for name, function in (
     ("ingest", ingest.ingest),
     ("sync", sync.sync),
     ("search", questions.search),
     ("ask", questions.ask),
-    ("find", texts.find),
-    ("grep", texts.grep),
-    ("read", texts.read),
-    ("list", library_commands.list_),
-    ("show", library_commands.show),
-    ("delete", library_commands.delete),
-    ("export", library_commands.export),
-    ("cite", library_commands.cite),
-    ("set", properties.set_),
-    ("tag", properties.tag),
+    ("find", library.find),
+    ("grep", library.grep),
+    ("read", library.read),
+    ("list", library.list_),
+    ("show", library.show),
+    ("delete", library.delete),
+    ("export", library.export),
+    ("cite", library.cite),
+    ("set", library.set_),
+    ("tag", library.tag),
     ("export-library", bundles.export_library),
     ("import-library", bundles.import_library),
+):
+    cli.command(name)(command(function, user=True))
+for name, function in (
     ("verify", maintenance.verify),
     ("repair", maintenance.repair),
     ("gc", maintenance.gc),
@@ -110,8 +101,20 @@ for name, command in (
     ("token", serve.token),
     ("work", work.work),
 ):
-    cli.command(name)(command)
-cli.add_typer(user_commands.user, name="user")
+    cli.command(name)(command(function))
+user = typer.Typer(help="Accounts of the people who share this library.", no_args_is_help=True)
+for name, function in (
+    ("add", users.add),
+    ("list", users.list_),
+    ("password", users.password),
+    ("token", users.token),
+    ("link", users.link),
+    ("unlink", users.unlink),
+    ("adopt", users.adopt),
+    ("remove", users.remove),
+):
+    user.command(name)(command(function))
+cli.add_typer(user, name="user")
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from app.cli.options import (
-    HomeOption,
+    Call,
     IntoCollectionOption,
-    JsonOption,
-    ModelOption,
-    UserOption,
-    library_of,
 )
 from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
@@ -91,7 +87,7 @@ class OcrChoice(StrEnum):
 
 
 def ingest(
-    context: typer.Context,
+    call: Call,
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATH", help="Files, or folders to search for files; also s3://bucket/prefix."),
@@ -105,17 +101,13 @@ def ingest(
     workers: Annotated[
         bool, typer.Option("--workers", help="Hand everything in at once, for `cairn work` processes to read.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-    user: UserOption = None,
 ) -> None:
     """Read files (PDF, Office, e-mail, web pages, pictures of text and more) into the memory.
 
     A file that is stored already costs nothing. After an interruption the same command goes on where it stopped.
     """
     failed = count = 0
-    with library_of(context, home, model, user, backup=True, ocr=ocr) as library:
+    with call.library(backup=True, ocr=ocr) as library:
         found = found_at(paths)
         rows: Iterator[dict[str, Any]]
         if workers:
@@ -125,13 +117,13 @@ def ingest(
         for row in rows:
             count += 1
             failed += row["status"] not in GOOD
-            if as_json:
+            if call.as_json:
                 write_json(row)
             else:
                 _report(row)
     if not count:
         tell(f"There is nothing to read: no file ends in {', '.join(suffixes())}.")
-    elif count > 1 and not as_json:
+    elif count > 1 and not call.as_json:
         tell(f"{count - failed} of {count} files are stored.")
     if failed or not count:
         raise typer.Exit(1)
@@ -200,21 +192,31 @@ def ingest_one(
     library: Library, source: FileSource | BucketSource, collection: str | None, password: str | None
 ) -> dict[str, Any]:
     """Read one file and show how far it is; the row that scripts read."""
-    bar = ProgressBar(sys.stderr)
     job = _handed_in(library, source, collection, password)
     if not isinstance(job, Job):
         return job
     try:
-        while job.active:
-            job = library.run_job(job.id, on_progress=bar.show)
-            if job.active:  # a server on the same home took it first: watch
-                bar.show(job)
-                time.sleep(WATCH_SECONDS)
+        return row_of_job(job_reader(library, sys.stderr)(job), source.name)
     except Exception as error:
         return _failure(source.name, error)
-    finally:
-        bar.clear()
-    return row_of_job(job, source.name)
+
+
+def job_reader(library: Library, stream: TextIO) -> Callable[[Job], Job]:
+    """Runs a job to its end, with a line on `stream` that shows how far it is."""
+
+    def read(job: Job) -> Job:
+        bar = ProgressBar(stream)
+        try:
+            while job.active:
+                job = library.run_job(job.id, on_progress=bar.show)
+                if job.active:  # a server on the same home took it first: watch
+                    bar.show(job)
+                    time.sleep(WATCH_SECONDS)
+        finally:
+            bar.clear()
+        return job
+
+    return read
 
 
 def _handed_in(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
+from app.cli.options import Call
 from app.cli.output import duration, facts, one_line, say, size, tell, user_message, write_json
 
 if TYPE_CHECKING:
@@ -73,21 +73,18 @@ SECONDS_PER_DAY = 24 * 3600
 
 
 def verify(
-    context: typer.Context,
+    call: Call,
     texts: Annotated[
         bool, typer.Option("--texts", help="Also read every original anew and compare its text, as after an import.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Check every stored byte against its checksum.
 
     Exit status 1 if anything is damaged.
     """
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         report = library.verify(texts=texts)
-    if as_json:
+    if call.as_json:
         write_json({**report.to_dict(), "ok": report.ok})
     else:
         for one in report.damage:
@@ -109,73 +106,61 @@ def _verdict(damaged: int, orphans: int) -> str:
 
 
 def repair(
-    context: typer.Context,
+    call: Call,
     reingest: Annotated[
         bool, typer.Option("--reingest", help="Read documents again that another model or an older version read.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Read damaged documents again from their originals.
 
     Exit status 1 if one could not be.
     """
-    with library_of(context, home, model, backup=True) as library:
+    with call.library(backup=True) as library:
         report = library.repair(reingest=reingest)
-    if as_json:
-        write_json(report.to_dict())
-    else:
-        for document, reason in report.failed:
-            tell(f"not repaired: {one_line(document, 300)}: {reason}")
-        say(f"{len(report.repaired)} documents read again, {report.blocks:,} blocks, in {duration(report.seconds)}.")
+    for document, reason in () if call.as_json else report.failed:
+        tell(f"not repaired: {one_line(document, 300)}: {reason}")
+    again = f"{len(report.repaired)} documents read again, {report.blocks:,} blocks"
+    call.write(report.to_dict(), f"{again}, in {duration(report.seconds)}.")
     if report.failed:
         raise typer.Exit(1)
 
 
 def gc(
-    context: typer.Context,
+    call: Call,
     now: Annotated[
         bool, typer.Option("--now", help="Empty the trash, and replace all backups by one of the catalogue as it is.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Sweep files that an interruption left behind into the trash.
 
     The trash keeps them for CAIRN_TRASH_DAYS.
     """
-    days = 0.0 if now else settings_of(context, home, model).trash_days
-    with library_of(context, home, model, backup=not now) as library:
+    days = 0.0 if now else call.settings().trash_days
+    with call.library(backup=not now) as library:
         report = library.gc(grace_seconds=days * SECONDS_PER_DAY)
-    if as_json:
-        write_json(report.to_dict())
-    else:
-        where = "removed" if now else f"moved to the trash, which keeps them for {days:g} days"
-        swept = f"{len(report.files)} files ({size(report.swept_bytes)}) {where}"
-        say(f"{swept}; {size(report.freed_bytes)} are free again.")
+    where = "removed" if now else f"moved to the trash, which keeps them for {days:g} days"
+    swept = f"{len(report.files)} files ({size(report.swept_bytes)}) {where}"
+    call.write(report.to_dict(), f"{swept}; {size(report.freed_bytes)} are free again.")
 
 
-def rescue(
-    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
-) -> None:
+def rescue(call: Call) -> None:
     """Make a lost or damaged catalogue anew, from its last backup and from what is stored.
 
     Stop all other Cairn processes first. The old catalogue is kept in the trash.
     """
     from app.assembly import rescue_catalogue
 
-    report = rescue_catalogue(settings_of(context, home, model))
-    if as_json:
-        write_json(None if report is None else vars(report))
-    elif report is None:
-        say("The catalogue is sound and knows what is stored. There is nothing to rescue.")
+    report = rescue_catalogue(call.settings())
+    if report is None:
+        call.write(None, "The catalogue is sound and knows what is stored. There is nothing to rescue.")
     else:
-        tell_rescue(report)
+        _write_rescue(call, report)
 
 
-def tell_rescue(report: RescueReport) -> None:
+def _write_rescue(call: Call, report: RescueReport) -> None:
+    if call.as_json:
+        write_json(vars(report))
+        return
     begun = "no sound copy of the old one was found" if report.base is None else f"begun with {report.base}"
     say(f"A new catalogue was made: {begun}; {report.num_users} accounts.")
     for documents, how in (
@@ -191,16 +176,14 @@ def tell_rescue(report: RescueReport) -> None:
     say("Accounts and answers are those of the copy it began with. `cairn verify` checks every stored byte.")
 
 
-def doctor(
-    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
-) -> None:
+def doctor(call: Call) -> None:
     """Say what this machine can do, and what is wrong.
 
     Exit status 1 if anything is wrong.
     """
 
-    report = examine(settings_of(context, home, model))
-    if as_json:
+    report = examine(call.settings())
+    if call.as_json:
         write_json(report)
     else:
         say(facts({name: value for name, value in report.items() if name != "problems"}))
@@ -214,13 +197,7 @@ def doctor(
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy of the catalogue.")]
 
 
-def backup(
-    context: typer.Context,
-    file: FileArgument,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-) -> None:
+def backup(call: Call, file: FileArgument) -> None:
     """Copy the catalogue into one file, while it is in use.
 
     Then copy the home's folders kv and files with any tool: what is in them never changes. Where memory and originals
@@ -228,12 +205,11 @@ def backup(
     """
     from app.assembly import backup_catalogue
 
-    settings = settings_of(context, home, model)
+    settings = call.settings()
     made = backup_catalogue(settings, file)
-    if as_json:
-        write_json({"file": str(made), "size_bytes": made.stat().st_size})
-    else:
-        say(f"The catalogue was copied to {made} ({size(made.stat().st_size)}). {_what_else(settings)}")
+    size_bytes = made.stat().st_size
+    copied = f"The catalogue was copied to {made} ({size(size_bytes)})."
+    call.write({"file": str(made), "size_bytes": size_bytes}, f"{copied} {_what_else(settings)}")
 
 
 def _what_else(settings: Settings) -> str:
@@ -247,21 +223,11 @@ def _what_else(settings: Settings) -> str:
     )
 
 
-def restore(
-    context: typer.Context,
-    file: FileArgument,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-) -> None:
+def restore(call: Call, file: FileArgument) -> None:
     """Put a copy in place of the catalogue, and bring it up to what is stored by now.
 
     Stop all other Cairn processes first. With CAIRN_DATABASE_URL, a library moves to PostgreSQL or back this way.
     """
     from app.assembly import restore_catalogue
 
-    report = restore_catalogue(settings_of(context, home, model), file)
-    if as_json:
-        write_json(vars(report))
-    else:
-        tell_rescue(report)
+    _write_rescue(call, restore_catalogue(call.settings(), file))

@@ -1,8 +1,9 @@
-"""Options that many commands share, and from them the settings and the library of this call."""
+"""What commands share: options of many of them, and `command`, which gives every one the options that all have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.output import say, tell, write_json
 from retrieval.types.answers import QUOTED_TOKENS, WRITTEN_TOKENS
 
 if TYPE_CHECKING:
@@ -116,35 +118,91 @@ class GlobalOptions:
     model: str | None = None
 
 
-def settings_of(context: typer.Context, home: Path | None, model: str | None, **overrides: Any) -> Settings:
-    """Settings of this call: options after the command win over those before it, and these over the environment."""
-    from app.settings import load_settings
+@dataclass(frozen=True)
+class Call:
+    """One call of a command, with the options that every command has."""
 
-    before = context.obj if isinstance(context.obj, GlobalOptions) else GlobalOptions()
-    return load_settings(home=home or before.home, model=model or before.model, **overrides)
+    given: GlobalOptions
+    user: str | None = None
+    as_json: bool = False
+
+    def settings(self, **overrides: Any) -> Settings:
+        """Options of the command win over those before its name, and these over the environment."""
+        from app.settings import load_settings
+
+        return load_settings(home=self.given.home, model=self.given.model, **overrides)
+
+    @contextmanager
+    def library(self, *, backup: bool = False, **overrides: Any) -> Iterator[Library]:
+        """The library, open; as `--user` sees it, or the whole of it. `backup`: of the catalogue, meanwhile, as for
+        commands that change what is stored."""
+        from app import assembly
+
+        with assembly.open_library(self.settings(**overrides)) as library:
+            if backup:
+                library.keep_backup()
+            if self.user is None:
+                yield library
+                return
+            from storage.records import Principal
+
+            account = library.accounts.named(self.user)
+            yield library.as_seen_by(Principal(account.id, account.name))
+
+    def write(self, row: Any, text: Callable[[], str] | str) -> None:
+        """The result: JSON for programs, or words for people."""
+        if self.as_json:
+            write_json(row)
+        else:
+            say(text if isinstance(text, str) else text())
+
+    def write_each(self, rows: Iterable[Any], text: Callable[[Any], str], nothing: str = "") -> None:
+        """One line each, of records that have `to_dict`. `nothing`: said, with exit status 1, where there are none."""
+        some = False
+        for row in rows:
+            some = True
+            if self.as_json:
+                write_json(row.to_dict())
+            else:
+                say(text(row))
+        if nothing and not some:
+            tell(nothing)
+            raise typer.Exit(1)
 
 
-@contextmanager
-def library_of(
-    context: typer.Context,
-    home: Path | None,
-    model: str | None,
-    user: str | None = None,
-    *,
-    backup: bool = False,
-    **overrides: Any,
-) -> Iterator[Library]:
-    """The library of this call, open; as `user` sees it, or the whole of it. `backup`: of the catalogue, meanwhile, as
-    for commands that change what is stored."""
-    from app import assembly
+_Parameter = inspect.Parameter
+_SHARED = (
+    _Parameter("as_json", _Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+    _Parameter("home", _Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption),
+    _Parameter("model", _Parameter.KEYWORD_ONLY, default=None, annotation=ModelOption),
+)
+_USER = _Parameter("user", _Parameter.KEYWORD_ONLY, default=None, annotation=UserOption)
 
-    with assembly.open_library(settings_of(context, home, model, **overrides)) as library:
-        if backup:
-            library.keep_backup()
-        if user is None:
-            yield library
-            return
-        from storage.records import Principal
 
-        account = library.accounts.named(user)
-        yield library.as_seen_by(Principal(account.id, account.name))
+def command(function: Callable[..., None], *, user: bool = False) -> Callable[..., None]:
+    """A command of Typer from a function of a `Call` and of its own options: --json, --home and --model join them, and
+    --user for what one person may do."""
+    own = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+    parameters = [
+        _Parameter("context", _Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *(each.replace(kind=_Parameter.KEYWORD_ONLY) for each in own),
+        *_SHARED,
+        *([_USER] if user else []),
+    ]
+
+    def run(
+        context: typer.Context,
+        as_json: bool,
+        home: Path | None,
+        model: str | None,
+        user: str | None = None,
+        **given: Any,
+    ) -> None:
+        before = context.obj if isinstance(context.obj, GlobalOptions) else GlobalOptions()
+        chosen = GlobalOptions(home or before.home, model or before.model)
+        function(Call(chosen, user, as_json), **given)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

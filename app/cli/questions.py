@@ -15,20 +15,16 @@ import typer
 from app.cli.ingest import GOOD, found_at, ingest_one
 from app.cli.options import (
     BlocksOption,
+    Call,
     CollectionsOption,
     DocumentsOption,
-    HomeOption,
-    JsonOption,
     LengthOption,
-    ModelOption,
     PositionsOption,
     QuestionsOption,
-    UserOption,
     VotersOption,
     WhereOption,
     WholeOption,
     WriterOption,
-    library_of,
 )
 from app.cli.output import duration, one_line, printable, say, scope_of, tell, user_message, write_json
 from app.exports.answers import written_row
@@ -116,27 +112,23 @@ class Question:
 
 
 def search(
-    context: typer.Context,
+    call: Call,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")] = None,
     top_k: BlocksOption = DEFAULT_K,
     document: DocumentsOption = None,
     collection: CollectionsOption = None,
     where: WhereOption = None,
     questions: QuestionsOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-    user: UserOption = None,
 ) -> None:
     """Show the passages found for QUERY, best first."""
     asked = _questions(query, questions)
-    with library_of(context, home, model, user) as library:
+    with call.library() as library:
         scope = scope_of(library, document, collection, where)
         if questions is not None:
             _answer_all(asked, lambda question: search_row(library, question, top_k, scope))
             return
         row = search_row(library, asked[0], top_k, scope)
-        if as_json:
+        if call.as_json:
             write_json(row)
             return
         passages = library_passages(row)
@@ -145,7 +137,7 @@ def search(
 
 
 def ask(
-    context: typer.Context,
+    call: Call,
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", show_default=False, help="The question.")
     ] = None,
@@ -170,18 +162,14 @@ def ask(
     collection: CollectionsOption = None,
     where: WhereOption = None,
     questions: QuestionsOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
     writer: WriterOption = None,
-    user: UserOption = None,
 ) -> None:
     """Answer QUESTION and show the passages that were read for it.
 
     The answer is kept: `cairn list --answers` lists answers, `cairn export` writes one with its evidence.
     """
     asked = _questions(question, questions)
-    with library_of(context, home, model, user, writer=writer) as library:
+    with call.library(writer=writer) as library:
         check_can_write(library, quote)
         scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
@@ -199,7 +187,7 @@ def ask(
 
         if questions is not None:
             _answer_all(asked, lambda one: answer_row(answer(one), one.id))
-        elif as_json:
+        elif call.as_json:
             result = answer(asked[0])
             check_written(result, {**answer_row(result, result.id), "question": result.question})
         else:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
-from app.cli.output import say, tell, write_json
+from app.cli.options import Call
+from app.cli.output import tell, write_json
 from app.errors import SettingsError
 from app.operations.logs import log_to
 
@@ -25,7 +25,7 @@ SHUTDOWN_SECONDS = 5
 
 
 def serve(
-    context: typer.Context,
+    call: Call,
     host: Annotated[
         str | None, typer.Option("--host", metavar="ADDRESS", help="Or CAIRN_HOST; default 127.0.0.1.")
     ] = None,
@@ -44,29 +44,21 @@ def serve(
             help="Read documents here (default), or leave that to `cairn work` (or CAIRN_JOBS).",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Serve the web UI and the HTTP API until Ctrl-C.
 
     With --json, one line says where once it answers.
     """
-    settings = settings_of(
-        context,
-        home,
-        model,
+    settings = call.settings(
         host=host,
         port=port,
         watch=os.pathsep.join(map(str, watch)) if watch else None,
         jobs=jobs,
     )
-    run_server(settings, as_json=as_json)
+    run_server(settings, as_json=call.as_json)
 
 
-def token(
-    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
-) -> None:
+def token(call: Call) -> None:
     """Print the token with which programs reach `cairn serve`.
 
     Without a password, a token of yours (CAIRN_TOKEN) or accounts, the server takes the one in the home folder's file
@@ -74,15 +66,12 @@ def token(
     """
     from app.assembly import server_token
 
-    value = server_token(settings_of(context, home, model))
+    value = server_token(call.settings())
     if value is None:
         raise SettingsError(
             "This server has no token of its own: it has a password, or people sign in elsewhere. See CAIRN_TOKEN."
         )
-    if as_json:
-        write_json({"token": value})
-    else:
-        say(value)
+    call.write({"token": value}, value)
 
 
 def run_server(settings: Settings, *, as_json: bool) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.ingest import WATCH_SECONDS, ProgressBar
-from app.cli.options import HomeOption, IntoCollectionOption, JsonOption, ModelOption, UserOption, library_of
+from app.cli.ingest import job_reader
+from app.cli.options import Call, IntoCollectionOption
 from app.cli.output import duration, one_line, say, tell, write_json
-from retrieval.types.records import FileChange, FolderReport, FollowOptions, Job
+from retrieval.types.records import FileChange, FolderReport, FollowOptions
 
 if TYPE_CHECKING:
-    from retrieval.library import Library
+    pass
 
 
 class Removed(StrEnum):
@@ -29,7 +28,7 @@ class Removed(StrEnum):
 
 
 def sync(
-    context: typer.Context,
+    call: Call,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to follow, with the folders in it.")],
     collection: IntoCollectionOption = None,
     removed: Annotated[
@@ -50,10 +49,6 @@ def sync(
     emptied: Annotated[
         bool, typer.Option("--emptied", help="All files were really removed: the folder may be empty now.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-    user: UserOption = None,
 ) -> None:
     """Make the library follow a folder: read what is new or changed, notice what was moved or removed.
 
@@ -61,38 +56,20 @@ def sync(
     interruption the same command goes on where it stopped.
     """
     options = FollowOptions(again=again, every_byte=checksum, emptied=emptied)
-    with library_of(context, home, model, backup=True) as library:
-        owner_id = None if user is None else library.accounts.named(user).id
+    with replace(call, user=None).library(backup=True) as library:
+        owner_id = None if call.user is None else library.accounts.named(call.user).id
         followed = library.folders.follow(
             folder, owner_id=owner_id, collection=collection, removed=removed.value if removed else None
         )
         failed = False
         for one in library.folders.run(followed.id, read=job_reader(library, sys.stderr), options=options):
             if isinstance(one, FolderReport):
-                write_json({"report": one.to_dict()}) if as_json else tell(summary(one))
+                write_json({"report": one.to_dict()}) if call.as_json else tell(summary(one))
                 failed = bool(one.counts.get("failed"))
             else:
-                write_json(_row(one)) if as_json else _report(one)
+                write_json(_row(one)) if call.as_json else _report(one)
     if failed:
         raise typer.Exit(1)
-
-
-def job_reader(library: Library, stream: TextIO) -> Callable[[Job], Job]:
-    """Runs a job to its end, with a line on `stream` that shows how far it is."""
-
-    def read(job: Job) -> Job:
-        bar = ProgressBar(stream)
-        try:
-            while job.active:
-                job = library.run_job(job.id, on_progress=bar.show)
-                if job.active:  # a server on the same home took it first: watch
-                    bar.show(job)
-                    time.sleep(WATCH_SECONDS)
-        finally:
-            bar.clear()
-        return job
-
-    return read
 
 
 def _row(change: FileChange) -> dict[str, str | None]:

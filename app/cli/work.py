@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, settings_of
-from app.cli.output import say, tell, write_json
+from app.cli.options import Call
+from app.cli.output import tell
 from app.operations.logs import log_to
 
 ALIVE_FILE, ALIVE_SECONDS = "worker-alive", 5.0
@@ -22,7 +22,7 @@ GRACE_SECONDS = 20.0  # Kubernetes kills 30 seconds after its signal
 
 
 def work(
-    context: typer.Context,
+    call: Call,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when no document waits and none is at work anywhere.")
     ] = False,
@@ -32,9 +32,6 @@ def work(
             "--grace", min=0, metavar="SECONDS", help="When told to stop, how long to go on with the document at hand."
         ),
     ] = GRACE_SECONDS,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Read the documents that wait, until told to stop.
 
@@ -43,7 +40,7 @@ def work(
     """
     from app import assembly
 
-    settings = settings_of(context, home, model)
+    settings = call.settings()
     log_to(None, settings.log_format)
     assembly.keep_quiet()
     assembly.check_model(settings.model)
@@ -66,10 +63,8 @@ def work(
             left -= 0.1
         runner.stop()
         stuck = runner.busy  # a description that is being made may be left off
-    if as_json:
-        write_json({"documents": runner.num_done, "seconds": round(runner.seconds_done, 1)})
-    else:
-        say(f"{runner.num_done} documents were read.")
+    done = {"documents": runner.num_done, "seconds": round(runner.seconds_done, 1)}
+    call.write(done, f"{runner.num_done} documents were read.")
     if stuck:
         raise typer.Exit(1)
 

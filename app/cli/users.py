@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from app.cli.options import HomeOption, JsonOption, ModelOption, library_of, settings_of
+from app.cli.options import Call
 from app.cli.output import say, table, tell, write_json
 from retrieval.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from retrieval.library import Library
-
-user = typer.Typer(help="Accounts of the people who share this library.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 StdinOption = Annotated[
     bool, typer.Option("--password-stdin", help="Take the password from stdin instead of making one.")
 ]
 
 
-@user.command("add")
 def add(
-    context: typer.Context,
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters a-z, digits, dot, dash, underscore.")],
     password_stdin: StdinOption = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Make an account. Its password is shown once.
 
@@ -37,11 +29,11 @@ def add(
     from app.auth import hash_password
 
     password, shown = _password(password_stdin)
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         first = not library.accounts.any
         made = library.accounts.add(name, hash_password(password))
-        common = _common(library) if first else 0
-    _tell_secret(made.name, "password", shown, as_json)
+        common = sum(not document.owner for document in library.documents()) if first else 0
+    _write_secret(call, made.name, "password", shown)
     if common:
         tell(
             f"{common} documents have no owner: everybody with an account may read them, nobody but you change them. "
@@ -49,12 +41,9 @@ def add(
         )
 
 
-@user.command("list")
-def list_(
-    context: typer.Context, as_json: JsonOption = False, home: HomeOption = None, model: ModelOption = None
-) -> None:
+def list_(call: Call) -> None:
     """List accounts."""
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         users = library.accounts.all()
     rows = [
         {
@@ -66,7 +55,7 @@ def list_(
         }
         for one in users
     ]
-    if as_json:
+    if call.as_json:
         for row in rows:
             write_json(row)
     elif rows:
@@ -80,102 +69,68 @@ def list_(
         tell("There are no accounts: whoever reaches this library sees all of it. `cairn user add NAME` makes one.")
 
 
-@user.command("password")
-def password(
-    context: typer.Context,
-    name: NameArgument,
-    password_stdin: StdinOption = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-) -> None:
+def password(call: Call, name: NameArgument, password_stdin: StdinOption = False) -> None:
     """Give a user a new password, shown once, and end all of their sessions."""
     from app.auth import hash_password
 
     secret, shown = _password(password_stdin)
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         one = library.accounts.named(name)
         library.accounts.set_password_hash(one, hash_password(secret))
-    _tell_secret(one.name, "password", shown, as_json)
+    _write_secret(call, one.name, "password", shown)
 
 
-@user.command("token")
 def token(
-    context: typer.Context,
+    call: Call,
     name: NameArgument,
     off: Annotated[bool, typer.Option("--off", help="End the token without making a new one.")] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Make a bearer token for a user's programs (HTTP API, MCP, LangChain), shown once. It ends the one before."""
     from app.auth import fresh_token
 
     made, digest = fresh_token()
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         one = library.accounts.named(name)
         library.accounts.set_token_digest(one, None if off else digest)
-    _tell_secret(one.name, "token", None if off else made, as_json)
+    _write_secret(call, one.name, "token", None if off else made)
 
 
-@user.command("link")
 def link(
-    context: typer.Context,
+    call: Call,
     name: NameArgument,
     subject: Annotated[str, typer.Option("--subject", metavar="ID", help="What the provider calls this person (sub).")],
     issuer: Annotated[
         str | None, typer.Option("--issuer", metavar="URL", help="The provider; default: CAIRN_OIDC_ISSUER.")
     ] = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Let a user sign in at the provider of single sign-on as well: this subject is this user from now on."""
-    issuer = issuer or settings_of(context, home, model).oidc_issuer
+    issuer = issuer or call.settings().oidc_issuer
     if not issuer:
         raise typer.BadParameter("name the provider with --issuer, or set CAIRN_OIDC_ISSUER.")
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         one = library.accounts.named(name)
         library.accounts.link(one, issuer, subject)
-    _tell_link(one.name, True, as_json)
+    call.write({"name": one.name, "linked": True}, f"{one.name} is linked.")
 
 
-@user.command("unlink")
-def unlink(
-    context: typer.Context,
-    name: NameArgument,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-) -> None:
+def unlink(call: Call, name: NameArgument) -> None:
     """End the link to single sign-on, with the sessions opened through it and the groups that came from there."""
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         one = library.accounts.named(name)
         library.accounts.unlink(one)
-    _tell_link(one.name, False, as_json)
+    call.write({"name": one.name, "linked": False}, f"{one.name} is no longer linked.")
 
 
-@user.command("adopt")
-def adopt(
-    context: typer.Context,
-    name: NameArgument,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
-) -> None:
+def adopt(call: Call, name: NameArgument) -> None:
     """Make a user the owner of everything that has none: documents, collections and answers from before accounts."""
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         one = library.accounts.named(name)
         count = library.accounts.transfer_ownership(one)
-    if as_json:
-        write_json({"name": one.name, "documents": count})
-    else:
-        say(f"{count} documents now belong to {one.name}.")
+    call.write({"name": one.name, "documents": count}, f"{count} documents now belong to {one.name}.")
 
 
-@user.command("remove")
 def remove(
-    context: typer.Context,
+    call: Call,
     name: NameArgument,
     give_to: Annotated[
         str | None, typer.Option("--give-to", metavar="NAME", help="Who gets the documents and collections.")
@@ -183,14 +138,11 @@ def remove(
     delete_documents: Annotated[
         bool, typer.Option("--delete-documents", help="Delete the documents with the account.")
     ] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    model: ModelOption = None,
 ) -> None:
     """Remove an account, with its questions and answers. It is signed out at once."""
     if give_to and delete_documents:
         raise typer.BadParameter("choose one of --give-to and --delete-documents.")
-    with library_of(context, home, model) as library:
+    with call.library() as library:
         accounts = library.accounts
         one = accounts.named(name)
         heir = accounts.named(give_to) if give_to else None
@@ -200,10 +152,7 @@ def remove(
             accounts.transfer_ownership(heir, one)
         accounts.remove(one, library.delete_documents if delete_documents else None)
         last = not accounts.any
-    if as_json:
-        write_json({"name": one.name, "removed": True})
-    else:
-        say(f"{one.name} has been removed.")
+    call.write({"name": one.name, "removed": True}, f"{one.name} has been removed.")
     if last:
         tell("There are no accounts left: whoever reaches this library on this machine sees all of it.")
 
@@ -218,21 +167,6 @@ def _password(from_stdin: bool) -> tuple[str, str | None]:
     return made, made
 
 
-def _common(library: Library) -> int:
-    return sum(not document.owner for document in library.documents())
-
-
-def _tell_link(name: str, linked: bool, as_json: bool) -> None:
-    if as_json:
-        write_json({"name": name, "linked": linked})
-    else:
-        say(f"{name} is linked." if linked else f"{name} is no longer linked.")
-
-
-def _tell_secret(name: str, kind: str, secret: str | None, as_json: bool) -> None:
-    if as_json:
-        write_json({"name": name, kind: secret})
-    elif secret is None:
-        say(f"Done for {name}.")
-    else:
-        say(f"The {kind} of {name}, shown only this once:\n\n    {secret}\n")
+def _write_secret(call: Call, name: str, kind: str, secret: str | None) -> None:
+    shown = f"The {kind} of {name}, shown only this once:\n\n    {secret}\n"
+    call.write({"name": name, kind: secret}, f"Done for {name}." if secret is None else shown)
