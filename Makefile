@@ -69,7 +69,7 @@ types: $(VENV)/.installed-dev ## Types of the code
 contracts: $(VENV)/.installed-dev ## Which package may import what
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.installed ## Write the generated pages (docs/cli.md, docs/settings.md) anew
+docs: $(VENV)/.installed ## Write the generated pages (docs/settings.md, docs/sizes.md) anew
 	$(PY) -m app.reference docs
 
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says

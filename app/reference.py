@@ -1,10 +1,9 @@
-"""Writes docs/cli.md, settings.md and sizes.md from the code: `python -m app.reference docs`, or `make docs`."""
+"""Writes docs/settings.md and sizes.md from the code: `python -m app.reference docs`, or `make docs`."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,60 +11,7 @@ from pathlib import Path
 
 from pydantic import ByteSize
 
-HELP_COLUMNS = "80"
 NOTE = "<!-- Written by `make docs` from the code; change the code, not this page. -->"
-
-
-def cli_page() -> str:
-    """The help of every command, as the program prints it."""
-    from typer.testing import CliRunner
-
-    from app.cli import cli
-
-    def help_of(*command: str) -> str:
-        result = CliRunner().invoke(cli, [*command, "--help"], prog_name="cairn", env={"COLUMNS": HELP_COLUMNS})
-        assert result.exit_code == 0, result.output
-        return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
-
-    parts = [
-        "# Command line",
-        NOTE,
-        "`cairn` and `python -m app` are the same program. Every command takes `--json`; stdout "
-        "then holds nothing but JSON, one object or one line per item. Progress and problems go to stderr. Exit "
-        "status: 0 success, 1 something failed, 2 wrong usage, 130 interrupted.",
-        "Scripts can rely on:\n\n"
-        "- `cairn ingest --json`, one line per file: `source`, `document_id`, `status` (`done`, `already stored`, "
-        "`failed`, `cancelled`), `pages`, `tokens`, `blocks`, `size_bytes`, `seconds`, `error`.\n"
-        "- `cairn ask --json`, one line per question: `id`, `answer`, `short_answer` (the words of a quoted sentence "
-        "that the model points at, may be empty), `other_sentences` (the next best sentences, each like a passage with "
-        "its `short_answer`), `passages` (`document_id`, `source`, `pages` counted from 1, "
-        "`page_labels`, `place`, `start_index`, `end_index`, `text`, `score`, `block_ids`), `memory_share`, "
-        "`first_token_seconds`, `seconds`, `answer_id`, `found`, `outcome`, `decided_by` (`attention`, `reader`, "
-        "`search` or `writer`), `confidence`. With a writer also `writer` (`name`, "
-        "`kind`, `stored_share`, `repair`; null without one), `citations` (`number`, `passage`: index in `passages`, "
-        "`start` and `end` in the answer), `claims`: every sentence as it was looked up (`text`, `verdict`: "
-        "`supported`, `partly` or `not_found`, `passage`, `sentence` that supports it, `score`), `problem`: what "
-        "kept the writer from finishing, `quotation`: what would have been quoted (`text`, `short_answer`, `outcome`, "
-        "`document_id`, `source`, `place`), and `set_aside`: what the writer wrote, where the quotation is the answer "
-        "because the documents support nothing of it.\n"
-        "- `cairn search --json`: the same without the answer; `memory_share` and `first_token_seconds` are null.\n"
-        '- A question that failed: `{"id", "error"}`; the others are still answered.',
-        _fenced(help_of()),
-    ]
-    for name in cli_commands():
-        parts += [f"## cairn {name}", _fenced(help_of(*name.split()))]
-    return "\n\n".join(parts) + "\n"
-
-
-def cli_commands() -> list[str]:
-    """Names of all commands, in the order of the help; those of a group with its name before them."""
-    from app.cli import cli
-
-    names = [command.name for command in cli.registered_commands if command.name]
-    for group in cli.registered_groups:
-        assert group.typer_instance is not None
-        names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    return names
 
 
 def settings_page() -> str:
@@ -219,11 +165,7 @@ def _choices(annotation: object) -> str:
     return f" One of {', '.join(f'`{value}`' for value in values)}." if values else ""
 
 
-def _fenced(text: str) -> str:
-    return f"```text\n{text}\n```"
-
-
-PAGES = {"cli.md": cli_page, "settings.md": settings_page, "sizes.md": sizes_page}
+PAGES = {"settings.md": settings_page, "sizes.md": sizes_page}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -232,7 +174,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not current")
     options = parser.parse_args(arguments)
-    os.environ.pop("FORCE_COLOR", None)
     stale = 0
     for name, page in PAGES.items():
         path, text = options.folder / name, page()
