@@ -29,8 +29,7 @@ from retrieval.types.answers import (
     Progress,
     longest_answer,
 )
-from retrieval.types.exhibits import DocumentExhibits
-from retrieval.types.records import Scope, head_view
+from retrieval.types.records import DocumentExhibits, Scope, head_view
 from retrieval.writers.opening import WriterSlot
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow

@@ -24,7 +24,7 @@ from transformers import (
     Starcoder2Config,
 )
 
-from model.checkpoint.chat.chat_model import ChatModel
+from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone

@@ -33,7 +33,7 @@ import subject
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen2Config
 
-from model.checkpoint.chat.chat_model import ChatModel
+from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_chat_model
 from retrieval.library import Library

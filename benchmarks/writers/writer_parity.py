@@ -30,11 +30,8 @@ import made_facts
 import torch
 
 from model.checkpoint.load import load_chat_model
-from model.inference.reuse.assembled_text import AssembledText
-from model.inference.reuse.repair import read_question
-from model.inference.reuse.segments import Segment, read_segment
-from model.inference.reuse.writing import write_answer
-from model.inference.sampling import Sampling
+from model.inference.generate import Sampling
+from model.inference.stored_prefix import AssembledText, Segment, read_question, read_segment, write_answer
 from retrieval.writers.local import LoadedWriter, divergence, loaded_writer, word_f1
 
 MOST_TOKENS = 24

@@ -23,7 +23,7 @@ from torch import Tensor
 from model.checkpoint.backbones import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
 from model.checkpoint.families import check_backbone
-from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
+from model.checkpoint.weights import is_gguf, read_gguf_head, read_gguf_weights
 from model.errors import ModelError
 
 WEIGHTS = "adapter.safetensors"

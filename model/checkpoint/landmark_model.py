@@ -25,12 +25,17 @@ from model.attention.context import LandmarkContext, LastLayerReached
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
 from model.attention.selection import SelectionPolicy
-from model.checkpoint.backbone_model import BackboneModel
+from model.checkpoint.backbone_model import (
+    BackboneModel,
+    TokenText,
+    kept_weights_digest,
+    plain_tokenizer,
+    text_digest,
+    weights_digest,
+)
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
-from model.checkpoint.identity import kept_weights_digest, text_digest, weights_digest
-from model.checkpoint.token_text import TokenText, plain_tokenizer
 from model.errors import ContextTooLong, ModelError
 
 ATTENTION_NAME = "landmark"

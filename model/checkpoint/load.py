@@ -14,14 +14,20 @@ from model.checkpoint.backbones import (
     PreTrainedConfig,
     cached_file,
 )
-from model.checkpoint.chat.chat_model import ChatModel
-from model.checkpoint.chat.few_bits import FewBits
+from model.checkpoint.chat_model import ChatModel, FewBits
 from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
-from model.checkpoint.encoder_files import load_encoder
+from model.checkpoint.encoder_model import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
-from model.checkpoint.gguf_file import is_gguf, read_gguf_head, read_gguf_weights
 from model.checkpoint.landmark_model import LandmarkModel
-from model.checkpoint.weights import INT8, PACKED, WEIGHTS_FILE, read_weights
+from model.checkpoint.weights import (
+    INT8,
+    PACKED,
+    WEIGHTS_FILE,
+    is_gguf,
+    read_gguf_head,
+    read_gguf_weights,
+    read_weights,
+)
 from model.errors import ModelError, UnsupportedBackbone, readable
 
 
@@ -88,7 +94,7 @@ def load_chat_model(
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
-    Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.gguf_file`); else
+    Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.weights`); else
     only safetensors are read. few_bits: how its matrices are kept, if in fewer bits. Raises `UnsupportedBackbone`
     for families that were not tested and for checkpoints without a chat template, `ModelError` for a folder without a
     checkpoint and for files that cannot be read.

@@ -1,13 +1,18 @@
 """Decoding over a memory: token stream, sampling, stop strings, quotation.
 
-A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
-(`GeneratedToken.selections`).
+- A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
+  (`GeneratedToken.selections`).
+- Quoting is constrained decoding: only text that stands verbatim in given blocks. A cursor holds every place where the
+  quotation so far occurs, and the next token must continue one of them.
 
 Axes: Q queries, V vocabulary.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +20,159 @@ from torch import Tensor
 from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, on_device
-from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
+from model.errors import ModelError
 from model.inference.prompt import EncodedPrompt
-from model.inference.sampling import Sampling, TextStream, pick
 from model.inference.session import LandmarkSession, StepOutput
+
+Place = tuple[int, int]
+"""(number of the block in the memory, row of the token in the block)"""
+
+
+@dataclass(frozen=True)
+class QuoteSource:
+    """Text that may be quoted: raw tokens of each block, and for each block the one that continues it, if any."""
+
+    tokens_by_block: Sequence[Sequence[int]]
+    next_block: Sequence[int | None] = ()
+    may_start: frozenset[int] | None = None
+    """Tokens that a quotation may begin with (those that begin a word, say). None: all."""
+
+    def __post_init__(self) -> None:
+        if self.next_block and len(self.next_block) != len(self.tokens_by_block):
+            raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
+
+    def token_at(self, place: Place) -> int:
+        return self.tokens_by_block[place[0]][place[1]]
+
+    def after(self, place: Place) -> Place | None:
+        """The place after `place`, also across the border to a block that continues this one."""
+        block, row = place
+        if row + 1 < len(self.tokens_by_block[block]):
+            return block, row + 1
+        following = self.next_block[block] if self.next_block else None
+        return (following, 0) if following is not None and len(self.tokens_by_block[following]) else None
+
+
+@dataclass
+class QuoteCursor:
+    """Where the quotation so far occurs."""
+
+    source: QuoteSource
+    places: list[Place] | None = None
+    """Places of the last token quoted; None before the first."""
+    _starts: dict[int, list[Place]] = field(default_factory=dict)
+
+    def allowed(self) -> dict[int, list[Place]]:
+        """Tokens that continue the quotation (or begin it), each with its places."""
+        if self.places is None:
+            if not self._starts:
+                self._starts = self._all_places()
+            return self._starts
+        following: dict[int, list[Place]] = defaultdict(list)
+        for place in self.places:
+            if (after := self.source.after(place)) is not None:
+                following[self.source.token_at(after)].append(after)
+        return following
+
+    def advance(self, token: int) -> Place:
+        """Quote one more token; returns the first place where it occurs, which a longer quotation may rule out."""
+        self.places = self.allowed()[token]
+        return self.places[0]
+
+    def _all_places(self) -> dict[int, list[Place]]:
+        starts: dict[int, list[Place]] = defaultdict(list)
+        for block, tokens in enumerate(self.source.tokens_by_block):
+            for row, token in enumerate(tokens):
+                if self.source.may_start is None or token in self.source.may_start:
+                    starts[token].append((block, row))
+        return starts
+
+
+@lru_cache(maxsize=1)  # listing a vocabulary takes longer than reading a question
+def word_starts(tokenizer: Any) -> frozenset[int] | None:
+    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not mark them."""
+    vocabulary = tokenizer.get_vocab()
+    starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
+    return starts if len(starts) > len(vocabulary) // 20 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens of that probability."""
+
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
+            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1.")
+        if any(not text for text in self.stop):
+            raise ModelError("an empty stop string would end every answer at once; leave it out.")
+
+
+def pick(logprobs_V: Tensor, sampling: Sampling, random: torch.Generator) -> tuple[int, float]:
+    """The next token with its log-probability. The host waits for the device once."""
+    if sampling.temperature == 0:
+        best = logprobs_V.argmax()
+        token, logprob = torch.stack((best.double(), logprobs_V.gather(0, best[None])[0].double())).tolist()
+        return int(token), logprob
+    logprobs_V = logprobs_V.cpu()
+    probabilities = (logprobs_V / sampling.temperature).softmax(-1)
+    ordered, order = probabilities.sort(descending=True, stable=True)
+    keep = ordered.cumsum(-1) - ordered < sampling.top_p
+    token = int(order[torch.multinomial(ordered * keep, 1, generator=random)])
+    return token, float(logprobs_V[token])
+
+
+class TextStream:
+    """Text of a growing list of tokens, held back while a character or a possible stop string is unfinished.
+
+    A token is decoded with those since the last finished character, and behind the ones that finished it, since many
+    tokenizers treat the first token of a text in a way of its own; never again with all tokens before it.
+
+    decode: text of token ids, without special tokens.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stop: tuple[str, ...]) -> None:
+        self._decode, self._stop = decode, stop
+        self._ids: list[int] = []
+        self._behind = 0  # of these ids, so many are done with and only stand before the others
+        self._held = ""  # text of tokens that are done with, not given out
+        self._given = 0  # characters of `_held` and the unfinished text that were given out
+
+    def add(self, token: int) -> tuple[str, bool]:
+        """(text now final, whether a stop string was reached)"""
+        self._ids.append(token)
+        new = self._unfinished()
+        text = self._held + new
+        found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
+        if found:
+            return self._take(text, min(found)), True
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        keep = max((n for stop in self._stop for n in range(1, len(stop)) if whole.endswith(stop[:n])), default=0)
+        piece = self._take(text, len(whole) - keep)
+        if new and not new.endswith("\N{REPLACEMENT CHARACTER}"):
+            self._ids = self._ids[self._behind :]
+            self._behind, self._held, self._given = len(self._ids), text[self._given :], 0
+        return piece, False
+
+    def flush(self) -> str:
+        """What was held back when the answer ended otherwise."""
+        text = self._held + self._unfinished()
+        return self._take(text, len(text))
+
+    def _unfinished(self) -> str:
+        before = self._decode(self._ids[: self._behind]) if self._behind else ""
+        return self._decode(self._ids)[len(before) :]
+
+    def _take(self, text: str, end: int) -> str:
+        piece, self._given = text[self._given : end], max(self._given, end)
+        return piece
+
 
 NO_TOKEN = -1
 

@@ -8,6 +8,7 @@
 Axes: B batch, T tokens, G KV heads, N blocks, L tokens in a block, D head dim, Y memory layers.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -140,3 +141,21 @@ def _read_window(
     recent.add({layer: (keys.to(model.dtype), values.to(model.dtype)) for layer, (keys, values) in stored.items()})
     keys, values = (torch.stack([kv[n] for kv in stored.values()]).unflatten(3, (blocks, size)) for n in (0, 1))
     return keys, values, lengths
+
+
+# The first token of a text has an unusual key, so a title is read as the end of a sentence.
+_OPENING = "This is about"
+_LONGEST = 32
+
+
+def title_ids(model: LandmarkModel, title: str) -> tuple[list[int], slice]:
+    """Raw tokens to encode, and where the title is among them: at most 32 tokens, none of an empty one."""
+    opening = model.tokenize(_OPENING).ids
+    ids = model.tokenize(f" {_spelled(title)}").ids[:_LONGEST] if title.strip() else []
+    return [*opening, *ids], slice(len(opening), len(opening) + len(ids))
+
+
+def _spelled(title: str) -> str:
+    """A file name as words."""
+    words = re.sub(r"[_\s]+", " ", title).strip()
+    return words if " " in words else words.replace("-", " ")

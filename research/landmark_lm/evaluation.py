@@ -21,8 +21,7 @@ import torch
 from model.attention.memory import InMemoryReader, MemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.generate import generate
-from model.inference.sampling import Sampling
+from model.inference.generate import Sampling, generate
 from research.landmark_lm.loss import word_logits
 from research.landmark_lm.memories import Library, PartOfMemory, landmark_votes, read_passages
 from research.landmark_lm.sources import Context, Tokens, read_contexts, read_lines

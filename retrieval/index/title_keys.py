@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.prefill import prefill
-from model.inference.titles import title_ids
+from model.inference.prefill import prefill, title_ids
 from model.scoring.late_interaction import token_matches
 from retrieval.engine.workspace import Workspace
 from retrieval.index.terms import described_name

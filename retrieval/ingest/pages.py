@@ -16,8 +16,17 @@ from retrieval.extraction.formats import DRAWN_KINDS
 from retrieval.index.exact_text import Wanted
 from retrieval.ingest.file_store import has_room, original_of
 from retrieval.types.answers import PageBox, place_of
-from retrieval.types.exhibits import DocumentExhibits, Figure, Table
-from retrieval.types.records import Document, PageText, TextHit, page_number, page_of, page_text_view
+from retrieval.types.records import (
+    Document,
+    DocumentExhibits,
+    Figure,
+    PageText,
+    Table,
+    TextHit,
+    page_number,
+    page_of,
+    page_text_view,
+)
 from storage.blobs.files import sync_folder
 
 MOST_HITS = 1000

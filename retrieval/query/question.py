@@ -13,8 +13,8 @@ from torch import Tensor
 from model.attention.selection import Positions, SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.errors import ContextTooLong, ModelError
+from model.inference.generate import Sampling
 from model.inference.prompt import EncodedPrompt, encode_prompt
-from model.inference.sampling import Sampling
 from retrieval.errors import InvalidRequest
 from retrieval.query.features import Asked
 from retrieval.types.records import Scope

@@ -38,12 +38,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from model.checkpoint.chat.chat_model import ChatModel
-from model.inference.reuse.assembled_text import AssembledText
-from model.inference.reuse.repair import read_question
-from model.inference.reuse.segments import Segment, read_prefix, read_segment
-from model.inference.reuse.writing import write_answer
-from model.inference.sampling import Sampling
+from model.checkpoint.chat_model import ChatModel
+from model.inference.generate import Sampling
+from model.inference.stored_prefix import AssembledText, Segment, read_prefix, read_question, read_segment, write_answer
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.types.writer import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import CitationStream, labels_of, numbers_in, with_labels
@@ -52,7 +49,7 @@ from retrieval.writers.prompt import closing_text, passage_body
 from storage.blobs.files import write_durably
 
 if TYPE_CHECKING:
-    from model.checkpoint.chat.few_bits import FewBits
+    from model.checkpoint.chat_model import FewBits
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from model.inference.reuse.segments import Segment
+from model.inference.stored_prefix import Segment
 from retrieval.engine.workspace import WRITER_FOLDER
 from storage.blobs.files import TEMPORARY
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard

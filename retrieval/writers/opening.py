@@ -14,7 +14,7 @@ from retrieval.types.serialisation import Record
 from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest
 
 if TYPE_CHECKING:
-    from model.checkpoint.chat.few_bits import FewBits
+    from model.checkpoint.chat_model import FewBits
 
 
 class WriterSlot:

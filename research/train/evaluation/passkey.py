@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.generate import generate
+from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
-from model.inference.sampling import Sampling
 
 TASK = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "

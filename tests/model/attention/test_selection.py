@@ -10,9 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy, Voters, choose_blocks
 from model.errors import ModelError
-from model.inference.generate import generate
+from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
-from model.inference.sampling import Sampling
 from model.inference.session import LandmarkSession, StepOutput
 from tests.tiny_model import tiny_model
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from model.checkpoint.chat.chat_model import PREAMBLE, ChatModel
-from model.checkpoint.chat.chat_template import chat_frame
+from model.checkpoint.chat_model import PREAMBLE, ChatModel, chat_frame
 from model.checkpoint.families import check_chat_backbone
 from model.errors import UnsupportedBackbone
 from tests.tiny_model import CHAT_FAMILIES, FAMILIES, chat_tokenizer, tiny_backbone, tiny_chat_model

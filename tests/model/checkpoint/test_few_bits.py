@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.checkpoint.chat.few_bits import FewBits, round_matrices
+from model.checkpoint.chat_model import FewBits, round_matrices
 from model.errors import ModelError
 
 PACKAGES = {"int8": "torchao", "nf4": "bitsandbytes"}

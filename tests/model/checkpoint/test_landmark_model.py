@@ -16,7 +16,7 @@ from transformers import (
     Starcoder2Config,
 )
 
-from model.checkpoint import identity
+from model.checkpoint import backbone_model
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import add_landmark_token, load_backbone
@@ -200,8 +200,8 @@ def test_many_threads_may_tokenize_at_once_and_names_of_special_tokens_are_plain
 
 def test_weights_of_a_folder_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, kept, hashed = tmp_path / "checkpoint", tmp_path / "weights.json", list[str]()
-    plain = identity.weights_digest
-    monkeypatch.setattr(identity, "weights_digest", lambda network: hashed.append("") or plain(network))
+    plain = backbone_model.weights_digest
+    monkeypatch.setattr(backbone_model, "weights_digest", lambda network: hashed.append("") or plain(network))
     tiny_model().save(folder)
     model = load_backbone(folder, device="cpu")
     first = model.identity(kept)

@@ -14,9 +14,8 @@ from transformers import AutoTokenizer
 from model.attention import context as attention_context
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
-from model.inference.generate import generate
+from model.inference.generate import Sampling, TextStream, generate
 from model.inference.prefill import prefill
-from model.inference.sampling import Sampling, TextStream
 from model.inference.session import LandmarkSession
 from tests.tiny_model import byte_tokenizer, tiny_model
 

@@ -5,10 +5,9 @@ import torch
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
-from model.inference.generate import generate
+from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
-from model.inference.sampling import Sampling
 from model.inference.session import LandmarkSession
 from tests.tiny_model import FAMILIES, tiny_model
 

@@ -9,11 +9,16 @@ from transformers import DynamicCache
 
 from model.attention import plain_attention
 from model.attention.grouped_softmax import ContextGate, grouped_softmax
-from model.checkpoint.chat.chat_model import ChatModel
-from model.checkpoint.chat.few_bits import FewBits
-from model.inference.reuse.assembled_text import AssembledText
-from model.inference.reuse.repair import chosen_rows, read_question
-from model.inference.reuse.segments import Segment, read_prefix, read_segment, rotated
+from model.checkpoint.chat_model import ChatModel, FewBits
+from model.inference.stored_prefix import (
+    AssembledText,
+    Segment,
+    chosen_rows,
+    read_prefix,
+    read_question,
+    read_segment,
+    rotated,
+)
 from tests.tiny_model import CHAT_FAMILIES, tiny_backbone, tiny_chat_model
 
 QUESTION = "Where is the key?"

@@ -11,7 +11,7 @@ import pytest
 from retrieval.extraction import character_places, exhibits
 from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedTable
 from retrieval.extraction.exhibits import is_figure_caption, is_table_caption, nearest_caption
-from retrieval.types.exhibits import Table
+from retrieval.types.records import Table
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.extraction.test_mail import attach, message
 from tests.retrieval.extraction.test_other_texts import odt

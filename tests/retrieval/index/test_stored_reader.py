@@ -11,9 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
-from model.inference.generate import generate
+from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
-from model.inference.sampling import Sampling
 from retrieval.index.blocks import BlockCache, BlockShape
 from retrieval.library import Library
 from retrieval.query.evidence import AnswerMass

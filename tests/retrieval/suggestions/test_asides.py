@@ -3,7 +3,7 @@
 import pytest
 
 from retrieval.query.extend import LONGEST_ANNOUNCED, announced_end
-from retrieval.suggestions.asides import Asides
+from retrieval.suggestions.questions import Asides
 
 PAPER = """Method
 

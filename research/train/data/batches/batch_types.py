@@ -31,7 +31,7 @@ class DistillationBatch(TensorBatch):
     pooled_NE: Tensor
     """The encoder's mean state by block, 0 for empty blocks."""
     titles_RT: Tensor
-    """The title of the row's document, behind an opening (`model.inference.titles`)."""
+    """The title of the row's document, behind an opening (`model.inference.prefill`)."""
     title_mask_RT: Tensor
     """True at tokens of the title itself; nowhere if there is none."""
     question_ids_QT: Tensor

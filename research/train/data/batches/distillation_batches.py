@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.titles import title_ids
+from model.inference.prefill import title_ids
 from model.scoring.sentences import may_answer, sentence_borders
 from research.train.convert.init_from_encoder import Encoder
 from research.train.data.batches.batch_blocks import EMPTY, BatchBlocks, block_grid_rows

@@ -1,27 +1,86 @@
 """An ordinary instruct checkpoint as a writer: read with its chat template, over keys and values stored before.
 
-Nothing is trained and no token is added. The rotary embedding becomes a deferred one and the attention
-`plain_attention`, so that what is stored of a passage has no position; the weights stay as they are.
+- Nothing is trained and no token is added. The rotary embedding becomes a deferred one and the attention
+  `plain_attention`, so that what is stored of a passage has no position; the weights stay as they are.
+- The chat template is cut where passages and question are put in. Templates are programs of the checkpoint's author:
+  what they print around a message must not depend on the message or on the day, since stored keys are valid behind
+  exactly one beginning.
+- The matrices of the layers may be kept in fewer bits, for memory, not for speed. `int8`: a byte a weight, one scale a
+  row (torchao), expanded for every pass. `nf4`: half a byte a weight, one scale for each 64 of them, sixteen levels
+  placed as weights are distributed (bitsandbytes; QLoRA, arXiv 2305.14314). Embeddings, output layer and norms stay.
 
 Axes: B batch (1), Q tokens of a pass, E hidden width, V vocabulary.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from jinja2 import TemplateError
+from torch import Tensor, nn
 
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
-from model.checkpoint.backbone_model import BackboneModel
-from model.checkpoint.chat.chat_template import chat_frame
-from model.checkpoint.chat.few_bits import FewBits, round_matrices
+from model.checkpoint.backbone_model import BackboneModel, plain_tokenizer, text_digest, weights_digest
 from model.checkpoint.families import check_chat_backbone, rope_of
-from model.checkpoint.identity import text_digest, weights_digest
-from model.checkpoint.token_text import plain_tokenizer
-from model.errors import ContextTooLong
+from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
+
+_PLACE = "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}cairn\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}"
+# The date that Meta's templates print where none is given; a running date would make stored keys useless every day.
+_DATE = "26 Jul 2024"
+# Templates of others ask for it by a function of the renderer, which only the template itself can replace.
+_STILL = "{%- macro strftime_now(format) -%}" + _DATE + "{%- endmacro -%}"
+
+
+@dataclass(frozen=True)
+class ChatFrame:
+    """What stands before and behind the user's message; begins with the begin-of-text token if the template has one."""
+
+    before: str
+    after: str
+
+
+def chat_frame(tokenizer: Any, preamble: str) -> ChatFrame:
+    """The frame of one user message behind `preamble` as the system's message, or before the user's own where the
+    template takes no system message. Thinking is switched off where the template can.
+
+    Raises `UnsupportedBackbone` for a checkpoint without a template, or whose template changes messages.
+    """
+    if not tokenizer.chat_template:
+        raise UnsupportedBackbone(
+            f"{tokenizer.name_or_path} has no chat template: a writer must be an instruct or chat checkpoint."
+        )
+    user = {"role": "user", "content": _PLACE}
+    try:
+        text = _rendered(tokenizer, [{"role": "system", "content": preamble}, user])
+    except TemplateError:
+        text = ""
+    if preamble not in text:
+        text = _rendered(tokenizer, [{"role": "user", "content": f"{preamble}\n\n{_PLACE}"}])
+    before, found, after = text.partition(_PLACE)
+    if not found or _PLACE in after:
+        raise UnsupportedBackbone(
+            f"the chat template of {tokenizer.name_or_path} does not print the user's message once as it is; "
+            "choose another checkpoint."
+        )
+    return ChatFrame(before, after)
+
+
+def _rendered(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    text: str = tokenizer.apply_chat_template(
+        messages,
+        chat_template=_STILL + tokenizer.get_chat_template(),
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+        date_string=_DATE,
+    )
+    return text
+
 
 ATTENTION_NAME = "cairn_plain"
 PREAMBLE = "You answer questions from numbered passages of documents."
@@ -126,7 +185,7 @@ class ChatModel(BackboneModel):
 
     # checkpoint
 
-    def in_few_bits(self, kind: FewBits) -> "ChatModel":
+    def in_few_bits(self, kind: FewBits) -> ChatModel:
         """This model, its matrices rounded to a byte or half a byte a weight. Raises as `round_matrices`."""
         digest = f"{weights_digest(self.backbone)} {kind}"
         round_matrices(self.backbone.model.layers, kind)
@@ -142,3 +201,47 @@ class ChatModel(BackboneModel):
             "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "prefix": text_digest(",".join(map(str, self.prefix_ids))),
         }
+
+
+FewBits = Literal["int8", "nf4"]
+_SIDE = 64
+"""bitsandbytes scales 64 weights together, and multiplies 32 rows at a time."""
+
+
+def round_matrices(layers: nn.Module, kind: FewBits) -> None:
+    """Round the matrices below `layers` in place. Raises `ModelError` without the package, or where none can be."""
+    if kind == "int8":
+        _to_int8(layers)
+    else:
+        _to_nf4(layers)
+
+
+def _to_int8(layers: nn.Module) -> None:
+    try:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    except ImportError as error:
+        raise ModelError("weights in int8 need torchao: install Cairn as cairn[int8].") from error
+    quantize_(layers, Int8WeightOnlyConfig())
+
+
+def _to_nf4(layers: nn.Module) -> None:
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise ModelError("weights in nf4 need bitsandbytes: install Cairn as cairn[nf4].") from error
+    made: Any = bitsandbytes.nn  # untyped
+    rounded = 0
+    for parent in list(layers.modules()):
+        for name, linear in list(parent.named_children()):
+            if type(linear) is not nn.Linear or linear.in_features % _SIDE or linear.out_features % _SIDE:
+                continue
+            weight, bias = linear.weight.data, linear.bias
+            small = made.Linear4bit(
+                linear.in_features, linear.out_features, bias=False, compute_dtype=weight.dtype, quant_type="nf4"
+            )
+            small.weight = made.Params4bit(weight, requires_grad=False, quant_type="nf4", module=small)
+            small.bias = bias
+            setattr(parent, name, small.to(weight.device).eval())  # moving it rounds it
+            rounded += 1
+    if not rounded:
+        raise ModelError(f"this checkpoint has no matrix with sides of a multiple of {_SIDE}, as nf4 needs them.")

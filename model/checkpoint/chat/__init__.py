@@ -1,1 +1,0 @@
-"""Checkpoints that were trained to talk: their network as it is, and the frame of their own chat template."""

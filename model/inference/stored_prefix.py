@@ -1,0 +1,285 @@
+"""Passages read once by an ordinary checkpoint, and put together for a question from their stored keys and values.
+
+prefix | segments, in sequence | what is fed: the question, then the answer
+
+- A segment is what the checkpoint made of a passage behind the prefix that all passages share, before rotation. The
+  prefix gives attention the beginning that it rests on in every text (its sink).
+- Stored keys are rotated to where their tokens stand now. What they cannot know is the segments before them: a share r
+  of the tokens is computed again, knowing everything before them: the first of each segment, where attention rests, and
+  those that the question attends to most (as ProphetKV chooses them, arXiv 2602.02579), one choice for all layers.
+  r = 0 reads what is stored, r = 1 reads the whole prompt again.
+- Decoding records the attention that each token paid to each segment.
+
+Axes: Y layers, G KV heads, T tokens, D head dim, Q tokens of a pass or of the question, K rows, E hidden width, S
+segments, J recomputed rows, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.attention.grouped_softmax import ContextGate
+from model.attention.plain_attention import PlainContext
+from model.attention.rotary import rotate
+from model.checkpoint.chat_model import ChatModel
+from model.errors import ModelError
+from model.inference.generate import Sampling, TextStream, pick
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Tokens and what the checkpoint made of them behind the prefix, before rotation."""
+
+    ids: tuple[int, ...]
+    keys_YGTD: Tensor
+    values_YGTD: Tensor
+
+
+def read_prefix(model: ChatModel) -> Segment:
+    """The shared beginning of every prompt."""
+    return _read(model, None, model.prefix_ids, None)
+
+
+def read_segment(
+    model: ChatModel, prefix: Segment, ids: Sequence[int], *, between_layers: Callable[[], None] | None = None
+) -> Segment:
+    """A passage of at least one token. Raises `ContextTooLong`.
+
+    between_layers: called in every layer, so that others may use the processor.
+    """
+    return _read(model, prefix, ids, between_layers)
+
+
+def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, position_T: Tensor) -> Tensor:
+    """Stored keys of a layer at these positions."""
+    if not model.rotates(layer):
+        return keys_GTD
+    cos, sin = model.table(layer)
+    return rotate(keys_GTD, cos[position_T], sin[position_T])
+
+
+def _read(
+    model: ChatModel, prefix: Segment | None, ids: Sequence[int], between_layers: Callable[[], None] | None
+) -> Segment:
+    before = 0 if prefix is None else len(prefix.ids)
+    rows = model.key_rows(before + len(ids))
+    rows.position_K[:] = torch.arange(rows.room, device=model.device)
+    if prefix is not None:
+        for layer in range(model.num_layers):
+            keys = rotated(model, layer, prefix.keys_YGTD[layer], rows.position_K[:before])
+            rows.keys_YBGKD[layer, 0, :, :before] = keys
+            rows.values_YBGKD[layer, 0, :, :before] = prefix.values_YGTD[layer]
+    written: list[tuple[Tensor, Tensor]] = []
+    row_Q = torch.arange(before, rows.room, device=model.device)
+    model.run(
+        ids,
+        PlainContext(rows, row_Q, rows.room, model.table, written=written, between_layers=between_layers),
+    )
+    keys_YGTD, values_YGTD = (torch.stack([pair[which][0] for pair in written]) for which in (0, 1))
+    return Segment(tuple(ids), keys_YGTD, values_YGTD)
+
+
+@dataclass(frozen=True, eq=False)
+class Fed:
+    """Result of one pass."""
+
+    hidden_QE: Tensor
+    mass_QK: Tensor
+    """Attention of each token on every row, the mean over layers and heads; rows sum to 1."""
+
+
+class AssembledText:
+    """One growing text over stored segments.
+
+    segments: stored, or only their tokens, which then must be recomputed. room: tokens that will be fed at most.
+    parallel: all segments begin at the same position, as gated reading wants it, instead of in sequence.
+    Raises `ContextTooLong`.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        prefix: Segment,
+        segments: Sequence[Segment | Sequence[int]],
+        *,
+        room: int,
+        parallel: bool = False,
+        gate: tuple[float, float] | None = None,
+        between_layers: Callable[[], None] | None = None,
+    ) -> None:
+        ids = [segment.ids if isinstance(segment, Segment) else tuple(segment) for segment in segments]
+        self.model = model
+        self.segments: list[slice] = []
+        """Rows of each segment."""
+        self.ids = [*prefix.ids, *(token for tokens in ids for token in tokens)]
+        self._rows = model.key_rows(len(self.ids) + room)
+        self._between_layers, self._parallel = between_layers, parallel
+        first = len(prefix.ids)
+        self._rows.position_K[:first] = torch.arange(first)
+        start, ends = first, [first]
+        for tokens in ids:
+            self.segments.append(slice(start, start + len(tokens)))
+            position = first if parallel else start
+            self._rows.position_K[start : start + len(tokens)] = torch.arange(position, position + len(tokens))
+            ends.append(position + len(tokens))
+            start += len(tokens)
+        self._position = max(ends)
+        self._length = self._context_stop = start
+        self._gate = None if gate is None or start == first else ContextGate(first, start, *gate)
+        self._fill(slice(0, first), prefix)
+        for place, segment in zip(self.segments, segments, strict=True):
+            if isinstance(segment, Segment):
+                self._fill(place, segment)
+
+    def _fill(self, place: slice, segment: Segment) -> None:
+        """Put stored keys and values into their rows."""
+        rows = self._rows
+        for layer in range(self.model.num_layers):
+            keys_GTD = segment.keys_YGTD[layer].to(rows.keys_YBGKD)
+            rows.keys_YBGKD[layer, 0, :, place] = rotated(self.model, layer, keys_GTD, rows.position_K[place])
+            rows.values_YBGKD[layer, 0, :, place] = segment.values_YGTD[layer]
+
+    @property
+    def context(self) -> slice:
+        """Rows of all segments."""
+        return slice(self.segments[0].start, self._context_stop) if self.segments else slice(self._context_stop, 0)
+
+    def feed(self, ids: Sequence[int]) -> Fed:
+        """Read more tokens, at least one."""
+        start, stop = self._length, self._length + len(ids)
+        self._rows.position_K[start:stop] = torch.arange(self._position, self._position + len(ids))
+        mass_QK = torch.zeros((len(ids), stop), device=self.model.device)
+        row_Q = torch.arange(start, stop, device=self.model.device)
+        hidden_QE = self._run(ids, row_Q, stop, mass_QK=mass_QK, gate=self._gate)
+        self._length, self._position = stop, self._position + len(ids)
+        return Fed(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
+
+    def forget_fed(self) -> None:
+        """Go back to the end of the segments."""
+        self._position -= self._length - self._context_stop
+        self._length = self._context_stop
+
+    def read_again(self) -> None:
+        """Read prefix and segments in one pass, whatever was stored of them."""
+        assert self._length == self._context_stop and not self._parallel
+        rows = torch.arange(self._context_stop, device=self.model.device)
+        self._run(self.ids, rows, self._context_stop, from_start=True)
+
+    def recompute(self, rows_J: Tensor) -> None:
+        """Make these rows of the segments again, ascending, in one pass: their keys and values know all rows before
+        them, which are as stored where they are not recomputed too."""
+        assert self._length == self._context_stop, "segments are repaired before anything is fed"
+        if len(rows_J):
+            ids = [self.ids[row] for row in rows_J.tolist()]
+            self._run(ids, rows_J.to(self.model.device), int(rows_J[-1]) + 1)
+
+    def _run(
+        self,
+        ids: Sequence[int],
+        row_Q: Tensor,
+        num_rows: int,
+        *,
+        mass_QK: Tensor | None = None,
+        gate: ContextGate | None = None,
+        from_start: bool = False,
+    ) -> Tensor:
+        return self.model.run(
+            ids,
+            PlainContext(
+                self._rows,
+                row_Q,
+                num_rows,
+                self.model.table,
+                gate=gate,
+                mass_QK=mass_QK,
+                between_layers=self._between_layers,
+                from_start=from_start,
+            ),
+        )
+
+    def mass_by_segment(self, mass_K: Tensor) -> list[float]:
+        """Shares of one token's attention on each segment."""
+        summed_K = mass_K.cumsum(0).tolist()
+        ends = [(place.start - 1, place.stop - 1) for place in self.segments]
+        return [summed_K[last] - (summed_K[before] if before >= 0 else 0.0) for before, last in ends]
+
+
+FIRST_TOKENS = 8
+"""Of each segment, at most; and at most half of what is repaired."""
+
+
+def read_question(text: AssembledText, question_ids: Sequence[int], share: float) -> Fed:
+    """Repair a share of the segments' tokens and read the question. Raises `ModelError` for a share outside 0..1."""
+    if not 0 <= share <= 1:
+        raise ModelError(f"the repaired share is {share}; it must be between 0 and 1.")
+    context = text.context
+    count = math.ceil(share * (context.stop - context.start)) if text.segments else 0
+    if share == 1 and count:
+        text.read_again()
+    elif count:
+        glance = text.feed(question_ids)
+        text.forget_fed()
+        text.recompute(chosen_rows(glance.mass_QK.sum(0), text.segments, count))
+    return text.feed(question_ids)
+
+
+def chosen_rows(mass_K: Tensor, segments: Sequence[slice], count: int) -> Tensor:
+    """rows_J, ascending: `count` rows of the segments, by the question's attention mass_K and by their place."""
+    most_first = min(FIRST_TOKENS, count // (2 * len(segments)))
+    first = [row for place in segments for row in range(place.start, min(place.start + most_first, place.stop))]
+    context = slice(segments[0].start, segments[-1].stop)
+    rest_K = mass_K.clone()
+    rest_K[first] = -1.0
+    best = rest_K[context].topk(count - len(first)).indices.cpu() + context.start
+    return torch.cat((torch.tensor(first, dtype=torch.long), best)).sort().values
+
+
+Ending = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, eq=False)
+class TextPiece:
+    """One token of the answer, or (without id) text that was held back."""
+
+    id: int | None
+    text: str
+    """Text that became final with this token."""
+    logprob: float | None
+    """Natural logarithm of its probability, before temperature."""
+    segment_mass: tuple[float, ...]
+    """Share of attention on each segment when it was chosen: the mean over layers and heads."""
+
+
+def write_answer(
+    text: AssembledText, fed: Fed, sampling: Sampling, cancelled: Callable[[], bool] = lambda: False
+) -> Generator[TextPiece, None, Ending]:
+    """The answer's tokens, until one of the checkpoint's stop tokens, `sampling.max_tokens`, or `cancelled()`.
+
+    fed: the result of `read_question`. Returns how it ended.
+    """
+    model, random = text.model, torch.Generator().manual_seed(sampling.seed)
+    stream = TextStream(model.decode, sampling.stop)
+    ending: Ending = "length"
+    for count in range(1, sampling.max_tokens + 1):
+        if cancelled():
+            ending = "cancelled"
+            break
+        logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
+        token, logprob = pick(logprobs_V, sampling, random)
+        mass = tuple(text.mass_by_segment(fed.mass_QK[-1]))
+        if token in model.stop_ids:
+            ending = "stop"
+            break
+        piece, stopped = stream.add(token)
+        yield TextPiece(token, piece, logprob, mass)
+        if stopped:
+            return "stop"
+        if count < sampling.max_tokens:
+            fed = text.feed([token])
+    if rest := stream.flush():
+        yield TextPiece(None, rest, None, (0.0,) * len(text.segments))
+    return ending
