@@ -25,7 +25,7 @@ def open_library(settings: Settings) -> Library:
     from retrieval.extraction.extract import set_ocr, set_reader_limits
     from retrieval.library import Library
 
-    set_reader_limits(settings.reader_processes, int(settings.reader_memory_bytes))
+    set_reader_limits(int(settings.reader_memory_bytes))
     try:
         set_ocr(settings.ocr_languages if settings.ocr == "auto" else None)
     except ValueError as error:
@@ -42,7 +42,6 @@ def open_library(settings: Settings) -> Library:
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
-        second_look=settings.second_look,
         writer=writer_opener(settings),
     )
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +26,12 @@ SECRETS = ("password", "token", "writer_key", "oidc_client_secret", "metrics_tok
 PRIVATE = ("writer_key", "oidc_client_secret")
 """Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
+RETIRED = frozenset(
+    {"max_connections_each", "reader_processes", "second_look", "tracing", "watch_seconds", "writer_repair"}
+)
+"""Settings of the release before, which nobody could be advised how to set: named once more, and ignored."""
+
+log = logging.getLogger("cairn.settings")
 
 
 def _existing(model: str) -> str:
@@ -68,13 +75,6 @@ class Settings(BaseSettings):
     writer_memory: ByteSize = Field(
         default=ByteSize(10_000_000_000), ge=0, description="Disk for what local writers keep of passages."
     )
-    writer_repair: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Share of stored passages that a local writer computes again for each question, 0 to 1; unset: "
-        "what its answers need (`cairn doctor` shows it).",
-    )
     writer_ahead: bool = Field(
         default=False, description="Let a local writer read new documents at once, not when it is first asked."
     )
@@ -106,10 +106,6 @@ class Settings(BaseSettings):
     threads: Literal["auto"] | PositiveInt = Field(
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
-    )
-    second_look: bool = Field(
-        default=True,
-        description="Read the passages found once more, together with the question, before a sentence is quoted.",
     )
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",
@@ -202,18 +198,12 @@ class Settings(BaseSettings):
         default="text",
         description="The log of servers and workers: lines for people, or a JSON object a line and one a request.",
     )
-    tracing: bool = Field(
-        default=False,
-        description="Send OpenTelemetry spans of requests, as the OTEL_* variables say; needs "
-        "`pip install cairn[tracing]`.",
-    )
     drain_seconds: float = Field(
         default=30.0, ge=0, le=3600, description="How long answers may go on after the server is told to end (SIGTERM)."
     )
     watch: str = Field(
         default="", description="Folders to follow while serving, separated by colons (semicolons on Windows)."
     )
-    watch_seconds: float = Field(default=60.0, ge=1, description="How often followed folders are looked at.")
     max_upload_bytes: ByteSize = Field(default=ByteSize(200_000_000), ge=1, description="Largest upload.")
     max_uploads: int = Field(
         default=100, ge=1, description="Most files that one person may have sent without starting them."
@@ -234,11 +224,8 @@ class Settings(BaseSettings):
     max_jobs: int = Field(
         default=2000, ge=1, description="Most documents of one person that may wait to be stored (HTTP)."
     )
-    reader_processes: int = Field(
-        default=4, ge=1, le=256, description="Most processes that read files or draw pages at the same time."
-    )
     reader_memory_bytes: ByteSize = Field(
-        default=ByteSize(4 << 30), ge=1 << 29, description="Memory that these processes may take in all."
+        default=ByteSize(4 << 30), ge=1 << 29, description="Memory that processes which read files may take in all."
     )
     ocr: Literal["auto", "off"] = Field(
         default="auto",
@@ -251,7 +238,6 @@ class Settings(BaseSettings):
         "(`tesseract-ocr-deu`).",
     )
     max_connections: int = Field(default=1000, ge=16, description="Most connections to the server at the same time.")
-    max_connections_each: int = Field(default=100, ge=8, description="Most connections of one address.")
     proxies: str = Field(
         default="",
         description="Addresses of reverse proxies whose X-Forwarded headers are trusted, separated by commas.",
@@ -279,7 +265,9 @@ def _refuse_unknown_variables() -> None:
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     known += [f"{PREFIX}{name.upper()}_FILE" for name in SECRETS]
     for variable, value in os.environ.items():
-        if variable.startswith(PREFIX) and value and variable not in known:
+        if variable.removeprefix(PREFIX).lower() in RETIRED and value:
+            log.warning("%s is no setting any more and is ignored; the next release refuses it.", variable)
+        elif variable.startswith(PREFIX) and value and variable not in known:
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists them all."
             raise SettingsError(f"{variable} is not a setting. {hint}")

@@ -27,13 +27,13 @@ from storage.errors import CatalogueUnavailable, StorageError
 
 folder_log = logging.getLogger("cairn.folders")
 
-FIRST_LOOK_SECONDS = 2.0
+FIRST_LOOK_SECONDS, WATCH_SECONDS = 2.0, 60.0
 
 
 class FolderWatcher:
     """Looks at the folders that are marked as watched, and at those `given`, until `stop`."""
 
-    def __init__(self, library: Library, given: Sequence[Path], *, interval_seconds: float):
+    def __init__(self, library: Library, given: Sequence[Path], *, interval_seconds: float = WATCH_SECONDS):
         self._library, self._interval_seconds = library, interval_seconds
         self.given = frozenset(library.folders.follow(path).id for path in given)
         self._stopping = threading.Event()

@@ -58,7 +58,6 @@ def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable
             key=key_of(settings, name, key),
             timeout_seconds=settings.writer_timeout,
             memory_bytes=int(settings.writer_memory),
-            repair=settings.writer_repair,
             few_bits=settings.writer_weights,
             reads_ahead=settings.writer_ahead,
             device=None if settings.device == "auto" else settings.device,

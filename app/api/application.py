@@ -37,8 +37,7 @@ from app.assembly import server_token
 from app.auth import Authenticator, check_binding, is_loopback
 from app.http_security import FOR_GOOD, AccessMiddleware, ForwardedHeaders, PageHeaders, RequestShares
 from app.operations.metrics import CountProblems, Metrics, Readiness, Standing
-from app.operations.requests import NotedRoutes, WatchedRequests, no_span
-from app.operations.tracing import request_spans
+from app.operations.requests import NotedRoutes, WatchedRequests
 from app.preferences import PreferenceFolder
 from app.settings import Settings
 from app.shared_values import SharedValues
@@ -190,8 +189,7 @@ def _add_guards(
 
 
 def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
-    span = request_spans() if settings.tracing else no_span
-    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json", span=span)
+    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json")
 
 
 def _add_pages(app: FastAPI) -> None:

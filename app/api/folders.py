@@ -13,6 +13,7 @@ from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
 from app.settings import Settings
+from app.work import WATCH_SECONDS
 from retrieval.errors import NotFound
 from retrieval.folders.followed import Folders
 from retrieval.library import Library
@@ -37,9 +38,9 @@ def router(settings: Settings) -> APIRouter:
     def folders(library: RequestLibrary) -> Plain:
         """Followed folders with the report of their last run; `may_add`: whether a folder can be named here."""
         if not library.principal.is_administrator:
-            return {"folders": [], "may_add": False, "interval_seconds": settings.watch_seconds}
+            return {"folders": [], "may_add": False, "interval_seconds": WATCH_SECONDS}
         followed = [folder.to_dict() for folder in library.folders.all()]
-        return {"folders": followed, "may_add": local, "interval_seconds": settings.watch_seconds}
+        return {"folders": followed, "may_add": local, "interval_seconds": WATCH_SECONDS}
 
     @routes.post("/folders", status_code=201, tags=["folders"])
     def follow(library: RequestLibrary, new: NewFolder) -> Plain:

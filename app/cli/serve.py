@@ -110,7 +110,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
         except ValueError as error:  # an address that needs a password, a password that is too short
             raise SettingsError(str(error)) from error
         given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
-        watcher = FolderWatcher(library, given, interval_seconds=settings.watch_seconds)
+        watcher = FolderWatcher(library, given)
         ask_queue, readiness = app.state.ask_queue, app.state.readiness
         with JobRunner(library) if settings.jobs else nullcontext() as jobs, watcher:
             server = Server(
@@ -135,7 +135,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
     places = allow_open_files(settings.max_connections)
-    limits = ConnectionLimits(in_all=places, each=min(settings.max_connections_each, places))
+    limits = ConnectionLimits(in_all=places, each=min(ConnectionLimits.each, places))
     return uvicorn.Config(
         app,
         log_config=None,

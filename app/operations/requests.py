@@ -11,8 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,19 +27,12 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 log = logging.getLogger("cairn.requests")
 
-Span = Callable[[str, str], AbstractContextManager[Callable[[str, int], None]]]
-"""Begins a trace of a request (method, request id); it is told the route and the status at the end."""
-
-
-def no_span(_method: str, _request_id: str) -> AbstractContextManager[Callable[[str, int], None]]:
-    return nullcontext(lambda route, status: None)
-
 
 class WatchedRequests:
     """ASGI middleware around all others: what they refuse counts too. `tell`: log a line for each request."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, tell: bool = False, span: Span = no_span):
-        self._app, self._metrics, self._tell, self._span = app, metrics, tell, span
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, tell: bool = False):
+        self._app, self._metrics, self._tell = app, metrics, tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -62,20 +54,15 @@ class WatchedRequests:
         method = scope["method"] if scope["method"] in _METHODS else _OTHER
         token = REQUEST_ID.set(request_id)
         try:
-            with self._span(method, request_id) as ended:
-                try:
-                    await self._app(scope, receive, answered)
-                finally:
-                    route = noted.get("route", _OTHER)
-                    seconds = time.perf_counter() - began
-                    ended(route, status)
-                    self._metrics.requests.labels(method, route, str(status)).inc()
-                    self._metrics.request_seconds.labels(route).observe(head_seconds or seconds)
-                    if self._tell:
-                        told = {"method": method, "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
-                        told |= {name: noted.get(name, "") for name in ("address", "account")}
-                        log.info("%s %s %d", method, scope["path"], status, extra={"fields": told})
+            await self._app(scope, receive, answered)
         finally:
+            route, seconds = noted.get("route", _OTHER), time.perf_counter() - began
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(head_seconds or seconds)
+            if self._tell:
+                told = {"method": method, "path": scope["path"], "status": status, "seconds": round(seconds, 4)}
+                told |= {name: noted.get(name, "") for name in ("address", "account")}
+                log.info("%s %s %d", method, scope["path"], status, extra={"fields": told})
             REQUEST_ID.reset(token)
 
 

@@ -38,9 +38,9 @@ _languages: str | None = DEFAULT
 atexit.register(_SANDBOX.close)
 
 
-def set_reader_limits(processes: int, memory_bytes: int) -> None:
+def set_reader_limits(memory_bytes: int) -> None:
     """Of all files that this process has read at the same time."""
-    _SANDBOX.admission = Admission(processes, memory_bytes)
+    _SANDBOX.admission = Admission(memory_bytes=memory_bytes)
 
 
 def set_ocr(languages: str | None) -> None:

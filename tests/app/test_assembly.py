@@ -30,7 +30,6 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
         "index": "exact",
         "hot_bytes": 5,
         "threads": "auto",
-        "second_look": True,
         "writer": None,
         "lease_seconds": 45.0,
         "store_url": "s3://bucket/library",

@@ -139,3 +139,8 @@ def test_the_key_of_a_writers_server_is_read_from_a_file_that_nobody_else_may_re
     file.chmod(0o600)
     settings = load_settings({"CAIRN_WRITER_KEY_FILE": str(file)})
     assert settings.writer_key == "sk-secret" and "sk-secret" not in repr(settings)
+
+
+def test_a_setting_of_the_release_before_is_named_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_settings({"CAIRN_SECOND_LOOK": "false", "CAIRN_TRACING": ""}).port == 7860
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["CAIRN_SECOND_LOOK"]

@@ -21,7 +21,6 @@ TRAINING = ("accelerate", "bm25s", "matplotlib", "peft", "tqdm")
 # Imported where they are asked for, behind an extra.
 OPTIONAL = (
     *("bitsandbytes", "gguf", "obstore", "psycopg", "torchao", "triton"),
-    *("opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"),
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")

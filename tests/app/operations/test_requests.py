@@ -12,7 +12,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.operations.logs import REQUEST_ID, JsonLines
-from app.operations.tracing import MISSING, request_spans, spans_of
 from retrieval.library import Library
 from tests.app.api_client import ask, opened
 from tests.app.serving import settings_for
@@ -81,28 +80,3 @@ def test_a_logged_exception_is_one_line(lines: Lines) -> None:
     (line,) = lines.kept
     assert line["message"] == "it failed" and line["level"] == "error" and line["request_id"] == "abc"
     assert "ValueError: of\ntwo lines" in line["exception"]
-
-
-def test_spans_say_route_and_status_where_the_package_is_installed() -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with spans_of(provider)("GET", "abc") as ended:
-        ended("/api/v1/documents", 503)
-    (span,) = exporter.get_finished_spans()
-    assert span.name == "GET /api/v1/documents" and span.attributes["http.response.status_code"] == 503
-    assert span.attributes["cairn.request_id"] == "abc" and not span.status.is_ok
-
-
-def test_tracing_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    from app.errors import SettingsError
-
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(SettingsError) as error:
-        request_spans()
-    assert str(error.value) == MISSING
