@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,49 +71,56 @@ def _version() -> None:
     raise typer.Exit
 
 
-for name, function in (
-    ("ingest", ingest.ingest),
-    ("sync", sync.sync),
-    ("search", questions.search),
-    ("ask", questions.ask),
-    ("find", library.find),
-    ("grep", library.grep),
-    ("read", library.read),
-    ("list", library.list_),
-    ("show", library.show),
-    ("delete", library.delete),
-    ("export", library.export),
-    ("cite", library.cite),
-    ("set", library.set_),
-    ("tag", library.tag),
-    ("export-library", bundles.export_library),
-    ("import-library", bundles.import_library),
-):
+ONE_PERSON_MAY: dict[str, Callable[..., None]] = {
+    "ingest": ingest.ingest,
+    "sync": sync.sync,
+    "search": questions.search,
+    "ask": questions.ask,
+    "find": library.find,
+    "grep": library.grep,
+    "read": library.read,
+    "list": library.list_,
+    "show": library.show,
+    "delete": library.delete,
+    "export": library.export,
+    "cite": library.cite,
+    "set": library.set_,
+    "tag": library.tag,
+    "export-library": bundles.export_library,
+    "import-library": bundles.import_library,
+}
+"""With --user: as that person may."""
+
+ADMINISTRATION: dict[str, Callable[..., None]] = {
+    "verify": maintenance.verify,
+    "repair": maintenance.repair,
+    "gc": maintenance.gc,
+    "rescue": maintenance.rescue,
+    "backup": maintenance.backup,
+    "restore": maintenance.restore,
+    "doctor": maintenance.doctor,
+    "serve": serve.serve,
+    "token": serve.token,
+    "work": work.work,
+}
+
+ACCOUNTS: dict[str, Callable[..., None]] = {
+    "add": users.add,
+    "list": users.list_,
+    "password": users.password,
+    "token": users.token,
+    "link": users.link,
+    "unlink": users.unlink,
+    "adopt": users.adopt,
+    "remove": users.remove,
+}
+
+for name, function in ONE_PERSON_MAY.items():
     cli.command(name)(command(function, user=True))
-for name, function in (
-    ("verify", maintenance.verify),
-    ("repair", maintenance.repair),
-    ("gc", maintenance.gc),
-    ("rescue", maintenance.rescue),
-    ("backup", maintenance.backup),
-    ("restore", maintenance.restore),
-    ("doctor", maintenance.doctor),
-    ("serve", serve.serve),
-    ("token", serve.token),
-    ("work", work.work),
-):
+for name, function in ADMINISTRATION.items():
     cli.command(name)(command(function))
 user = typer.Typer(help="Accounts of the people who share this library.", no_args_is_help=True)
-for name, function in (
-    ("add", users.add),
-    ("list", users.list_),
-    ("password", users.password),
-    ("token", users.token),
-    ("link", users.link),
-    ("unlink", users.unlink),
-    ("adopt", users.adopt),
-    ("remove", users.remove),
-):
+for name, function in ACCOUNTS.items():
     user.command(name)(command(function))
 cli.add_typer(user, name="user")
 
