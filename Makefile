@@ -70,10 +70,10 @@ contracts: $(VENV)/.installed-dev ## Which package may import what
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed ## Write the generated pages (docs/settings.md, docs/sizes.md) anew
-	$(PY) -m app.reference docs
+	$(PY) -m docs.reference docs
 
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
-	$(PY) -m app.reference docs --check
+	$(PY) -m docs.reference docs --check
 
 check: test test-page lint lint-web types contracts docs-check ## Everything that has to be green
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 
-from app import reference
 from app.cli import cli
+from docs import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 

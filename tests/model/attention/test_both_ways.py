@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.attention import blockwise, landmark_attention
 from model.attention.blockwise import blockwise_attention
-from model.attention.grouped_softmax import MASKED, fold_far_blocks, grouped_softmax, windows_view
+from model.attention.grouped_softmax import MASKED, fold_far_blocks, windows_view
 from model.attention.memory import InMemoryReader, KVBlock
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
@@ -24,6 +24,7 @@ from model.inference.session import LandmarkSession
 from research.train.data.packing import Rows
 from research.train.engine.network import compile_layers
 from research.train.losses.next_token import next_token_loss, sampled_token_loss
+from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import golden_model, tiny_model
 
 SIZE = 8

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from model.attention.grouped_softmax import fold_far_blocks, fold_slots, grouped_softmax
+from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy, top_blocks
 from model.inference.prefill import prefill, prefill_batch
 from model.inference.session import LandmarkSession
+from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import FAMILIES, tiny_model
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from model.attention.grouped_softmax import fold_far_blocks, grouped_softmax
+from model.attention.grouped_softmax import fold_far_blocks
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
+from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import golden_model
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -9,12 +9,12 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from model.attention.context import LandmarkContext
-from model.attention.grouped_softmax import grouped_softmax
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import InMemoryReader
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.selection import POSITIONS, Positions, SelectionPolicy
 from model.inference.session import LandmarkSession
+from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import tiny_model
 
 SIZE, STORED, QUERIES, DIM = 4, 6, 6, 8

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from model.attention import plain_attention
-from model.attention.grouped_softmax import ContextGate, grouped_softmax
+from model.attention.grouped_softmax import ContextGate
 from model.checkpoint.chat_model import ChatModel, FewBits
 from model.inference.stored_prefix import (
     AssembledText,
@@ -19,6 +19,7 @@ from model.inference.stored_prefix import (
     read_segment,
     rotated,
 )
+from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import CHAT_FAMILIES, tiny_backbone, tiny_chat_model
 
 QUESTION = "Where is the key?"

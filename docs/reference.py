@@ -1,4 +1,4 @@
-"""Writes docs/settings.md and sizes.md from the code: `python -m app.reference docs`, or `make docs`."""
+"""Writes docs/settings.md and sizes.md from the code: `python -m docs.reference docs`, or `make docs`."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ PAGES = {"settings.md": settings_page, "sizes.md": sizes_page}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pages into a folder, or with --check name those that are not current."""
-    parser = argparse.ArgumentParser(prog="python -m app.reference", description="Write the generated pages.")
+    parser = argparse.ArgumentParser(prog="python -m docs.reference", description="Write the generated pages.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not current")
     options = parser.parse_args(arguments)
