@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,30 +51,31 @@ if TYPE_CHECKING:
     from retrieval.types.records import Scope
 
 
-_MARKS = {"supported": "+", "partly": "~", "not_found": "-"}
-_WORDS = {"supported": "supported", "partly": "partly", "not_found": "not found"}
+_VERDICTS = {"supported": "+ supported", "partly": "~ partly", "not_found": "- not found"}
+
+
+_OF_PASSAGES = (
+    *("document_id", "source", "pages", "page_labels", "place", "start_index", "end_index", "text", "score"),
+    "block_ids",
+)
 
 
 def passage_row(passage: Passage) -> dict[str, Any]:
     """`pages` count from 1; `start_index` and `end_index` count characters of the document's text."""
-    return {
-        "document_id": passage.document_id,
-        "source": passage.source,
-        "pages": list(passage.pages),
-        "page_labels": list(passage.page_labels),
-        "place": passage.place,
-        "start_index": passage.start_index,
-        "end_index": passage.end_index,
-        "text": passage.text,
-        "score": passage.score,
-        "block_ids": list(passage.block_ids),
-    }
+    plain = passage.to_dict()
+    return {name: plain[name] for name in _OF_PASSAGES}
 
 
-def passage_text(number: int, passage: dict[str, Any], width: int = 160) -> str:
-    where = ", ".join(part for part in (passage["source"], passage["place"]) if part)
-    head = f"{number:2}. {passage['score']:.3f}  {where}"
-    return f"{head}\n    {one_line(passage['text'], width)}"
+def place_line(passage: Passage) -> str:
+    return ", ".join(part for part in (passage.source, passage.place) if part)
+
+
+def passage_lines(passages: Iterable[Passage], width: int = 160, numbers: Mapping[int, int] | None = None) -> list[str]:
+    """For people, numbered from 1 or as `numbers` says by index."""
+    return [
+        f"{(numbers or {}).get(at, at + 1):2}. {one.score:.3f}  {place_line(one)}\n    {one_line(one.text, width)}"
+        for at, one in enumerate(passages)
+    ]
 
 
 def print_written(answer: Answer) -> None:
@@ -82,9 +83,8 @@ def print_written(answer: Answer) -> None:
     if answer.problem:
         say(f"\n{answer.problem}")
     if answer.beside is not None:
-        row = passage_row(answer.beside.passage)
-        where = ", ".join(part for part in (row["source"], row["place"]) if part)
-        say(f"\nThe sentence that comes nearest: “{one_line(row['text'], 400)}” ({where})")
+        nearest = answer.beside.passage
+        say(f"\nThe sentence that comes nearest: “{one_line(nearest.text, 400)}” ({place_line(nearest)})")
     if answer.claims:
         say("\nWhat the documents say to each sentence:")
     for claim in answer.claims:
@@ -92,13 +92,12 @@ def print_written(answer: Answer) -> None:
         note = f" (in no passage cited: {missing})" if missing else ""
         cited = sorted({one.number for one in answer.citations if claim.start <= one.start < claim.end})
         behind = "".join(f" [{number}]" for number in cited)
-        say(f" {_MARKS[claim.verdict]} {_WORDS[claim.verdict]}: {one_line(claim.text, 160)}{behind}{note}")
+        say(f" {_VERDICTS[claim.verdict]}: {one_line(claim.text, 160)}{behind}{note}")
     if answer.passages:
         numbers = {citation.passage: citation.number for citation in answer.citations}
         assert answer.writer is not None
         say(f"\nPassages that {answer.writer.name} was given, or that a sentence was found in:")
-        rows = [(numbers.get(at, at + 1), passage_row(passage)) for at, passage in enumerate(answer.passages)]
-        say("\n".join(passage_text(number, row) for number, row in rows))
+        say("\n".join(passage_lines(answer.passages, numbers=numbers)))
 
 
 @dataclass(frozen=True)
@@ -126,14 +125,12 @@ def search(
         scope = scope_of(library, document, collection, where)
         if questions is not None:
             _answer_all(asked, lambda question: search_row(library, question, top_k, scope))
-            return
-        row = search_row(library, asked[0], top_k, scope)
-        if call.as_json:
-            write_json(row)
-            return
-        passages = library_passages(row)
-        nothing = "Nothing is stored yet. Add documents with `cairn ingest PATH`."
-        say("\n\n".join(passages) or (nothing if scope is None else "No document that was chosen holds anything."))
+        elif call.as_json:
+            write_json(search_row(library, asked[0], top_k, scope))
+        else:
+            passages = passage_lines(library.search(asked[0].text, top_k, within=scope), width=400)
+            nothing = "Nothing is stored yet. Add documents with `cairn ingest PATH`."
+            say("\n\n".join(passages) or (nothing if scope is None else "No document that was chosen holds anything."))
 
 
 def ask(
@@ -332,21 +329,19 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> Answer:
     if result.short and result.short != result.text:
         say(f"In short: {result.short}")
     if result.quotation is not None and result.writer is None:
-        row = passage_row(result.quotation.passage)
-        say(f"From: {', '.join(part for part in (row['source'], row['place']) if part)}")
+        say(f"From: {place_line(result.quotation.passage)}")
     if result.other_sentences:
         say("\nOther possible answers:")
-        others = [passage_row(other.passage) for other in result.other_sentences]
-        say("\n".join(passage_text(at, row, width=400) for at, row in enumerate(others, 1)))
+        say("\n".join(passage_lines((other.passage for other in result.other_sentences), width=400)))
     if result.writer is not None:
         print_written(result)
     elif result.passages and (result.decided_by != "attention" or result.shows_attention):
         share = f"{result.memory_share:.0%} of the attention went to documents"
         say(f"\nWhat was {f'read ({share})' if result.decided_by == 'attention' else 'found'}:")
-        say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.passages, 1)))
+        say("\n".join(passage_lines(result.passages)))
     if not result.found and result.near_misses:
         say("\nNearest passages:")
-        say("\n".join(passage_text(at, passage_row(passage)) for at, passage in enumerate(result.near_misses, 1)))
+        say("\n".join(passage_lines(result.near_misses)))
     if line := who_chose(result):
         say(f"\n{line}")
     timings = result.timings
@@ -355,8 +350,3 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> Answer:
         f"{duration(timings.seconds)} in all. `cairn export {result.id}` keeps it."
     )
     return result
-
-
-def library_passages(row: dict[str, Any]) -> list[str]:
-    """Passages of a search row, for people."""
-    return [passage_text(at, passage, width=400) for at, passage in enumerate(row["passages"], 1)]

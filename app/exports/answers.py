@@ -20,51 +20,29 @@ if TYPE_CHECKING:
     from retrieval.library import Library
 
 
+_OF_WRITERS = ("name", "kind", "stored_share", "repair")
+_OF_CLAIMS = ("text", "verdict", "passage", "sentence", "score")
+
+
 def written_row(answer: Answer) -> dict[str, Any]:
-    """`writer` is null where the model that searches answered."""
-    writer = answer.writer
+    """`writer` and `quotation` are null where the model that searches answered; `outcome` of a quotation: how sure the
+    search is of what would have been quoted."""
+    writer, quotation = answer.writer, answer.quotation
+    quoted = None
+    if writer is not None and quotation is not None:
+        quoted = {
+            "text": quotation.passage.text,
+            "short_answer": quotation.short,
+            "outcome": answer.settings.get("quoted_outcome"),
+            **{name: getattr(quotation.passage, name) for name in ("document_id", "source", "place")},
+        }
     return {
-        "writer": None
-        if writer is None
-        else {
-            "name": writer.name,
-            "kind": writer.kind,
-            "stored_share": writer.stored_share,
-            "repair": writer.repair,
-        },
-        "citations": [
-            {"number": one.number, "passage": one.passage, "start": one.start, "end": one.end}
-            for one in answer.citations
-        ],
-        "claims": [
-            {
-                "text": one.text,
-                "verdict": one.verdict,
-                "passage": one.passage,
-                "sentence": one.sentence,
-                "score": one.score,
-            }
-            for one in answer.claims
-        ],
+        "writer": None if writer is None else {name: getattr(writer, name) for name in _OF_WRITERS},
+        "citations": [one.to_dict() for one in answer.citations],
+        "claims": [{name: getattr(one, name) for name in _OF_CLAIMS} for one in answer.claims],
         "problem": answer.problem,
-        "quotation": None if writer is None else _quotation_row(answer),
+        "quotation": quoted,
         "set_aside": answer.set_aside,
-    }
-
-
-def _quotation_row(answer: Answer) -> dict[str, Any] | None:
-    """What would have been quoted. `outcome`: how sure the search is of it."""
-    quotation = answer.quotation
-    if quotation is None:
-        return None
-    passage = quotation.passage
-    return {
-        "text": passage.text,
-        "short_answer": quotation.short,
-        "outcome": answer.settings.get("quoted_outcome"),
-        "document_id": passage.document_id,
-        "source": passage.source,
-        "place": passage.place,
     }
 
 
