@@ -349,7 +349,7 @@ def _add_texts(routes: APIRouter) -> None:
         """Text of the pages from `first` to `last` (from 1; default: ten pages). `next`: the page to go on from, or
         null."""
         read = library.read(document_id, first, min(last or first + PAGES_READ - 1, first + PAGES_READ - 1))
-        pages = [{key: value for key, value in page.to_dict().items() if key != "blocks"} for page in read]
+        pages = [page.to_dict("document_id", "page", "label", "text", "start", "note") for page in read]
         more = library.document(document_id).pages > first + len(read) - 1
         return {"pages": pages, "next": first + len(read) if more else None}
 

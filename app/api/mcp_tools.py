@@ -27,11 +27,12 @@ from app.preferences import TopK
 from retrieval.errors import CairnError
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
-from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer, Passage
+from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer
 from retrieval.types.records import Scope
 from storage.names import unknown_name
 
 MAX_LISTED = 500
+_OF_PASSAGES = ("document_id", "source", "title", "pages", "place", "text", "score")
 READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 INSTRUCTIONS = (
     "Cairn answers questions from the documents of this library and shows which passages the model attended to. "
@@ -96,7 +97,7 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
         """The passages of the stored documents that fit the query, best first."""
         with callers_library(context) as (mine, person):
             found = await ask_queue.run(person, mine.search, query, k, within=_scope(document_ids, where))
-            return [_passage(passage) for passage in found]
+            return [passage.to_dict(*_OF_PASSAGES) for passage in found]
 
     _add_texts(server, callers_library)
     return server
@@ -108,8 +109,7 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         date, tag...). `where`: conditions on these, such as author=Lindqvist, date>=2024, tag!=draft."""
         with callers_library(context) as (mine, _person):
             found = mine.documents(search=search, where=where or ())[:MAX_LISTED]
-        kept = ("id", "source", "title", "pages", "state", "properties")
-        return [{key: one.to_dict()[key] for key in kept} for one in found]
+        return [one.to_dict("id", "source", "title", "pages", "state", "properties") for one in found]
 
     server.add_tool(find, annotations=READ_ONLY)
     server.add_tool(find, name="list", description="The former name of find.", annotations=READ_ONLY)
@@ -140,7 +140,7 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         until = min(last or first + PAGES_READ - 1, first + PAGES_READ - 1)
         with callers_library(context) as (mine, _person):
             pages = mine.read(document_id, first, until)
-        return [{"page": one.page, "label": one.label, "text": one.text} for one in pages]
+        return [one.to_dict("page", "label", "text") for one in pages]
 
 
 class _Server(MCPServer):
@@ -181,20 +181,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "decided_by": answer.decided_by,
         "memory_share": answer.memory_share,
         "other_sentences": [
-            {**_passage(other.passage), "short_answer": other.short} for other in answer.other_sentences
+            {**other.passage.to_dict(*_OF_PASSAGES), "short_answer": other.short} for other in answer.other_sentences
         ],
-        "passages": [_passage(passage) for passage in answer.passages or answer.near_misses],
+        "passages": [one.to_dict(*_OF_PASSAGES) for one in answer.passages or answer.near_misses],
         **written_row(answer),
-    }
-
-
-def _passage(passage: Passage) -> dict[str, Any]:
-    return {
-        "document_id": passage.document_id,
-        "source": passage.source,
-        "title": passage.title,
-        "pages": list(passage.pages),
-        "place": passage.place,
-        "text": passage.text,
-        "score": passage.score,
     }

@@ -216,16 +216,7 @@ def _place(passage: Passage) -> str:
 
 
 def _record(answer: Answer) -> Plain:
-    passages = [
-        {
-            "document_id": one.document_id,
-            "title": one.title,
-            "pages": list(one.pages),
-            "place": one.place,
-            "text": one.text,
-        }
-        for one in answer.passages
-    ]
+    passages = [one.to_dict("document_id", "title", "pages", "place", "text") for one in answer.passages]
     return {"answer_id": answer.id, "found": answer.found, "passages": passages, **written_row(answer)}
 
 

@@ -58,12 +58,7 @@ _OF_PASSAGES = (
     *("document_id", "source", "pages", "page_labels", "place", "start_index", "end_index", "text", "score"),
     "block_ids",
 )
-
-
-def passage_row(passage: Passage) -> dict[str, Any]:
-    """`pages` count from 1; `start_index` and `end_index` count characters of the document's text."""
-    plain = passage.to_dict()
-    return {name: plain[name] for name in _OF_PASSAGES}
+"""`pages` count from 1; `start_index` and `end_index` count characters of the document's text."""
 
 
 def place_line(passage: Passage) -> str:
@@ -212,7 +207,7 @@ def search_row(library: Library, question: Question, k: int, scope: Scope | None
     passages = library.search(question.text, k, within=scope)
     return {
         "id": question.id,
-        "passages": [passage_row(passage) for passage in passages],
+        "passages": [passage.to_dict(*_OF_PASSAGES) for passage in passages],
         "memory_share": None,
         "first_token_seconds": None,
         "seconds": round(time.perf_counter() - begun, 4),
@@ -226,10 +221,10 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "answer": answer.text,
         "short_answer": answer.short,
         "other_sentences": [
-            {**passage_row(other.passage), "short_answer": other.short} for other in answer.other_sentences
+            {**other.passage.to_dict(*_OF_PASSAGES), "short_answer": other.short} for other in answer.other_sentences
         ],
-        "passages": [passage_row(passage) for passage in answer.passages],
-        "near_misses": [] if answer.found else [passage_row(passage) for passage in answer.near_misses],
+        "passages": [passage.to_dict(*_OF_PASSAGES) for passage in answer.passages],
+        "near_misses": [] if answer.found else [passage.to_dict(*_OF_PASSAGES) for passage in answer.near_misses],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
         "seconds": round(answer.timings.seconds, 4),

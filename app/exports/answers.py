@@ -34,12 +34,12 @@ def written_row(answer: Answer) -> dict[str, Any]:
             "text": quotation.passage.text,
             "short_answer": quotation.short,
             "outcome": answer.settings.get("quoted_outcome"),
-            **{name: getattr(quotation.passage, name) for name in ("document_id", "source", "place")},
+            **quotation.passage.to_dict("document_id", "source", "place"),
         }
     return {
-        "writer": None if writer is None else {name: getattr(writer, name) for name in _OF_WRITERS},
+        "writer": None if writer is None else writer.to_dict(*_OF_WRITERS),
         "citations": [one.to_dict() for one in answer.citations],
-        "claims": [{name: getattr(one, name) for name in _OF_CLAIMS} for one in answer.claims],
+        "claims": [one.to_dict(*_OF_CLAIMS) for one in answer.claims],
         "problem": answer.problem,
         "quotation": quoted,
         "set_aside": answer.set_aside,

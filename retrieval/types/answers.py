@@ -415,9 +415,9 @@ class Answer(Record):
     check: EvidenceCheck | None = None
     probability: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """With `format`, which names the version of what is stored and exported."""
-        return {"format": ANSWER_FORMAT, **super().to_dict()}
+    def to_dict(self, *names: str) -> dict[str, Any]:
+        """Whole, with `format`, which names the version of what is stored and exported."""
+        return super().to_dict(*names) if names else {"format": ANSWER_FORMAT, **super().to_dict()}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:

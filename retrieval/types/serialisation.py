@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 class Record:
     """A frozen dataclass made of records, tuples, mappings, strings and numbers."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Dicts, lists, strings and numbers, ready for `json.dumps`."""
-        plain: dict[str, Any] = _adapter(cast(Hashable, type(self))).dump_python(self, mode="json")
-        return plain
+    def to_dict(self, *names: str) -> dict[str, Any]:
+        """Dicts, lists, strings and numbers, ready for `json.dumps`. `names`: these fields only, in this order."""
+        adapter = _adapter(cast(Hashable, type(self)))
+        plain: dict[str, Any] = adapter.dump_python(self, mode="json", include={*names} or None)
+        return {name: plain[name] for name in names} if names else plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
