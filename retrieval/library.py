@@ -8,45 +8,80 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from model.threads import Threads
 from retrieval import doctor
-from retrieval.about import About
 from retrieval.accounts import Accounts
-from retrieval.asking import Asking
 from retrieval.bundles.importing import Bundles
 from retrieval.engine.workspace import AUTO, SHARD_BYTES, Workspace
-from retrieval.errors import PermissionDenied, catalogue_errors
+from retrieval.errors import AccessChanged, InvalidRequest, PermissionDenied, catalogue_errors
 from retrieval.extraction.versions import older_note
 from retrieval.folders.followed import Folders
-from retrieval.index import exact_text
-from retrieval.index.snapshot import MemoryIndex
+from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, matches
+from retrieval.index.snapshot import MemoryIndex, scope_documents
 from retrieval.ingest import file_store, maintenance, pages
 from retrieval.ingest.estimate import Watch, estimate, unwatched
+from retrieval.ingest.file_store import free_bytes
+from retrieval.ingest.pages import exhibits_of, figure_picture
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.replicas import Replicas
 from retrieval.suggestions.describer import Describer
+from retrieval.types.answers import (
+    DEFAULT_K,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_POSITIONS,
+    DEFAULT_QUOTE,
+    DEFAULT_VOTERS,
+    NEEDS_WRITER,
+    Answer,
+    AnswerHead,
+    AnswerToken,
+    BlockEffect,
+    PageBox,
+    Passage,
+    PassageEffect,
+    Progress,
+    longest_answer,
+)
 from retrieval.types.records import (
     Collection,
     Deleted,
+    Description,
     Document,
+    DocumentExhibits,
     Estimate,
+    Figures,
     GcReport,
     Job,
+    PageText,
     RepairReport,
     Scope,
+    SetAside,
+    Suggestion,
+    TextHit,
     VerifyReport,
     Views,
+    head_view,
+    page_number,
+    page_of,
+    page_text_view,
 )
 from retrieval.writers.opening import WriterSlot
 from storage.backups import keep_backup_meanwhile
 from storage.blobs.s3 import CACHE_BYTES, open_blobs
 from storage.catalogue import LEASE_SECONDS, Catalogue
+from storage.errors import NotFound as NoRow
 from storage.kv.format import KVLayout
+from storage.names import encodable
 from storage.privacy import make_private
 from storage.properties import condition
 from storage.records import DeletedDocuments, DocumentSort, FolderFile, Principal
@@ -57,12 +92,18 @@ from storage.trash import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from retrieval.types.writer import Writer
+    from retrieval.types.writer import Turn, Writer
 
 __all__ = ["Library", "Scope"]
 
+_Item: TypeAlias = Progress | AnswerToken | Answer
+ACCESS_SECONDS = 1.0
+"""Between one look at what the asker may read and the next, while an answer is given."""
+_LOOKED_AT = 24
+"""Documents among which suggested questions are looked for."""
 
-class Library(Asking, About):
+
+class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`."""
 
     def __init__(self, workspace: Workspace, index: MemoryIndex):
@@ -288,7 +329,7 @@ class Library(Asking, About):
         order = cast(DocumentSort, sort)
         rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=order)
         if search.strip():
-            holding = exact_text.documents_holding(self._catalogue, search) - {row.id for row in rows}
+            holding = documents_holding(self._catalogue, search) - {row.id for row in rows}
             if holding:
                 among = self._catalogue.documents(collection_id=collection_id, sort=order)
                 rows += [row for row in among if row.id in holding]
@@ -401,6 +442,276 @@ class Library(Asking, About):
         A checkpoint as writer is tried once (see `writer_report`), which takes about a minute.
         """
         return doctor.examine(self._workspace, self._index, self.writer)
+
+    # Questions and answers
+
+    @property
+    def writer(self) -> Writer | None:
+        """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
+        return self._writers.writer
+
+    @property
+    def writes_own_words(self) -> bool:
+        """Whether answers can be worded: by a writer, or by the model that searches once it is loaded and trained for
+        it."""
+        model = self._workspace.model_if_loaded
+        return self._writers.filled or (model is not None and not model.config.quotes)
+
+    @property
+    def can_write(self) -> bool:
+        """Whether answers can be worded; loads the model that searches, where there is no writer."""
+        return self._writers.filled or not self._workspace.loaded().model.config.quotes
+
+    @catalogue_errors()
+    def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
+        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
+        blocks."""
+        from retrieval.query.search import search
+
+        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
+
+    @catalogue_errors()
+    def exhibits(self, document_id: str) -> DocumentExhibits:
+        """Figures and tables of a document, with their captions and cells. Raises NotFound, ExtractError."""
+        document = self._catalogue.document(document_id)
+        return exhibits_of(self._workspace, document.id, document.kind, self._passages.text(document_id))
+
+    @catalogue_errors()
+    def picture(self, document_id: str, name: str) -> bytes:
+        """The picture of a figure, as `exhibits` names it. Raises NotFound, ExtractError."""
+        return figure_picture(self._workspace, self._catalogue.document(document_id).id, name)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        k: int = DEFAULT_K,
+        within: Scope | None = None,
+        quote: bool | None = DEFAULT_QUOTE,
+        max_tokens: int | None = DEFAULT_MAX_TOKENS,
+        voters: str = DEFAULT_VOTERS,
+        positions: str = DEFAULT_POSITIONS,
+        conversation_id: str | None = None,
+        anyway: bool = False,
+        earlier: Sequence[Turn] = (),
+        whole: bool | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Progress | AnswerToken | Answer]:
+        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it,
+        or bring along what was said before (`earlier`, oldest first).
+
+        `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
+        `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
+        "summarise" names documents. `max_tokens` None: as suits who writes. `anyway`: quote from the nearest passages
+        even where the documents do not seem to say.
+        """
+        from retrieval.query.question import Question
+        from retrieval.writers.written import answerer
+
+        writer = None if quote or anyway else self.writer
+        if whole and writer is None:
+            raise InvalidRequest(NEEDS_WRITER)
+        asked = Question(
+            text=encodable(question),
+            k=k,
+            scope=within,
+            quote=quote,
+            max_tokens=longest_answer(max_tokens, written=writer is not None),
+            voters=voters,
+            positions=positions,
+            conversation_id=conversation_id,
+            anyway=anyway,
+            earlier=tuple(earlier),
+            whole=whole,
+        )
+        with catalogue_errors():
+            answering = answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
+            yield from self._while_allowed(answering)
+
+    def _while_allowed(self, items: Iterator[_Item]) -> Iterator[_Item]:
+        """Raises AccessChanged once the account is gone, or a collection that it could read is not shared with it."""
+        if self._catalogue.principal.is_administrator:
+            yield from items
+            return
+        could_read, looked = self._catalogue.access(), time.monotonic()
+        with closing(cast(Generator[_Item, None, None], items)):  # the model's work ends with it
+            for item in items:
+                if time.monotonic() - looked >= ACCESS_SECONDS:
+                    self._check_access(could_read)
+                    looked = time.monotonic()
+                yield item
+
+    def _check_access(self, could_read: frozenset[str]) -> None:
+        """Raises AccessChanged."""
+        try:
+            lost = could_read - self._catalogue.access()
+        except NoRow as gone:
+            raise AccessChanged from gone
+        if lost:
+            raise AccessChanged
+
+    @catalogue_errors()
+    def answers(
+        self, *, limit: int = 100, offset: int = 0, search: str = "", conversation_id: str | None = None
+    ) -> list[AnswerHead]:
+        """Newest first."""
+        rows = self._catalogue.answers(limit=limit, offset=offset, search=search, conversation_id=conversation_id)
+        return [head_view(row) for row in rows]
+
+    @catalogue_errors()
+    def answer(self, answer_id: str) -> Answer:
+        """As it was given. Raises NotFound."""
+        return Answer.from_dict(json.loads(self._catalogue.answer(answer_id).body))
+
+    @catalogue_errors()
+    def delete_answer(self, answer_id: str) -> None:
+        self._catalogue.delete_answer(answer_id)
+
+    def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
+        """How much less likely the stored answer becomes when this block is left out of what the model may read."""
+        from retrieval.query.effect import effect_of_block
+
+        return effect_of_block(self._workspace, self._index, self.answer(answer_id), block_id)
+
+    @catalogue_errors()
+    def effect_of_passage(self, answer_id: str, passage: int) -> PassageEffect:
+        """What would be quoted if a passage of the stored answer (counted from 0) were not in the library."""
+        from retrieval.query.effect import effect_of_passage
+
+        return effect_of_passage(self._workspace, self._index, self._passages, self.answer(answer_id), passage)
+
+    # What documents say
+
+    def check_administrator(self) -> None:
+        """Raises PermissionDenied for a user."""
+        self._administrator()
+
+    def note_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Record the words of stored blocks that lack them, as in a library of an older release, for as long as `go_on`
+        says so. Returns the number of shards done. Raises PermissionDenied for a user."""
+        from retrieval.index.rare_terms import note_terms  # the model's libraries take seconds to import
+
+        self._administrator()
+        with catalogue_errors():
+            return note_terms(self._workspace, go_on=go_on)
+
+    @property
+    def replicas(self) -> Replicas:
+        """What the servers of this library share. Raises PermissionDenied for a user."""
+        self._administrator()
+        return Replicas(self._catalogue, self._workspace.blobs)
+
+    @catalogue_errors()
+    def figures(self) -> Figures:
+        """What whoever runs this watches; cheap. Raises PermissionDenied for a user."""
+        self._administrator()
+        totals = self._catalogue.totals()
+        return Figures(
+            jobs=self._catalogue.num_jobs_by_state(),
+            num_documents=totals.num_documents,
+            num_tokens=totals.num_tokens,
+            stored_bytes=totals.size_bytes,
+            resident_bytes=self._index.size_bytes,
+            free_bytes=free_bytes(self._workspace),
+        )
+
+    @catalogue_errors()
+    def description(self, document_id: str) -> Description:
+        """What a document is about. Its questions are made later, see `describe_next`. Raises NotFound."""
+        document = self._views.document(self._catalogue.document(document_id))
+        return self._describer.description(document, lambda: self._passages.text(document_id))
+
+    def descriptions(self, documents: Sequence[Document]) -> dict[str, Description]:
+        """By document id, of those that have been described."""
+        found = {one.id: self._describer.kept(one.id) for one in documents}
+        return {document_id: one for document_id, one in found.items() if one is not None}
+
+    @catalogue_errors()
+    def suggestions(self, count: int = 3, *, within: Scope | None = None) -> list[Suggestion]:
+        """Questions that the newest documents in scope can answer, of as many documents as possible. Raises NotFound
+        and InvalidRequest for a scope that a question could not have either."""
+        wanted = scope_documents(self._catalogue, within) if within not in (None, Scope()) else None
+        newest = [
+            one
+            for one in self._views.documents(self._catalogue.documents(sort="added"))
+            if one.state == "ready" and (wanted is None or one.id in wanted)
+        ][:_LOOKED_AT]
+        described = self.descriptions(newest)
+        each = [
+            [Suggestion(question, one.id, one.title or one.source) for question in described[one.id].questions]
+            for one in newest
+            if one.id in described
+        ]
+        rounds = (one for row in zip_longest(*each) for one in row if one is not None)
+        return list(islice(rounds, count))
+
+    @catalogue_errors()
+    def describe_next(self) -> bool:
+        """Describe one document that has no description yet, when there is nothing else to do. False if all have one.
+
+        The questions of a description are tried at the model, behind everybody's own. Raises PermissionDenied for a
+        user.
+        """
+        self._administrator()
+        return self._describer.next(self._views.documents(self._catalogue.documents(sort="added")))
+
+    @catalogue_errors()
+    def page_text(self, document_id: str, page: int) -> PageText:
+        """Text of one page (from 1) with its blocks. Raises NotFound."""
+        return pages.page_text(self._workspace, *self._opened(document_id), page)
+
+    @catalogue_errors()
+    def page_labels(self, document_id: str) -> list[str]:
+        """The printed number of each page, or what each part is called. Raises NotFound."""
+        self._catalogue.document(document_id)
+        return [page.label for page in self._catalogue.pages(document_id)]
+
+    @catalogue_errors()
+    def set_aside(self, document_id: str) -> list[SetAside]:
+        """What was set aside when the document was read. Raises NotFound."""
+        kept = self._catalogue.extras(document_id).get("asides", ())
+        return [SetAside(str(kind), page_of(int(page)), str(text)) for kind, page, text in kept]
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises NotFound, ExtractError."""
+        return pages.boxes_of(self._workspace, *self._opened(document_id), start, end)
+
+    @catalogue_errors()
+    def find(self, document_id: str, words: str) -> list[TextHit]:
+        """Where these words stand in a document, in any case. Raises NotFound."""
+        return pages.find(self._workspace, *self._opened(document_id), words)
+
+    def _opened(self, document_id: str) -> tuple[Document, str]:
+        """With its text."""
+        return self._views.document(self._catalogue.document(document_id)), self._passages.text(document_id)
+
+    @catalogue_errors()
+    def grep(
+        self, pattern: str, *, expression: bool = False, within: Scope | None = None, limit: int = 100, each: int = 20
+    ) -> list[TextMatch]:
+        """Where these words stand in the documents in scope, or with `expression` what matches a regular expression:
+        at most `limit` places, `each` of one document, newest documents first. Raises NotFound, InvalidRequest."""
+        wanted = Wanted.of_expression(pattern) if expression else Wanted.of_words(pattern)
+        rows = self._catalogue.documents(sort="added")
+        if within not in (None, Scope()):
+            ids = scope_documents(self._catalogue, within)
+            rows = [row for row in rows if row.id in ids]
+        return list(islice(matches(self._catalogue, rows, wanted, each=each), limit))
+
+    @catalogue_errors()
+    def read(self, document_id: str, first: int = 1, last: int | None = None) -> list[PageText]:
+        """Text of the pages from `first` to `last` (from 1; default: to the end), without their blocks. Raises NotFound
+        for a document or a first page that is not there."""
+        document, text = self._opened(document_id)
+        rows = self._catalogue.pages(document_id)
+        number = page_number(first, document, len(rows))
+        return [page_text_view(document_id, row, text, {}) for row in rows[number:last]]
+
+    @property
+    def num_described(self) -> int:
+        """Descriptions made since the library was opened."""
+        return self._describer.made
 
     # Folders and people
 

@@ -12,7 +12,7 @@ import pytest
 from app import http_security
 from app.api import build_app
 from app.auth import fresh_token
-from retrieval import asking
+from retrieval import library as asked_library
 from retrieval.errors import AccessChanged, DeletedMeanwhile
 from retrieval.library import Library
 from storage.records import Principal, User
@@ -57,7 +57,7 @@ def asked_by(library: Library, user: User) -> Iterator[Any]:
 def test_an_answer_ends_when_its_asker_may_no_longer_read(
     library: Library, ben: User, ended: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "ACCESS_SECONDS", 0.0)
+    monkeypatch.setattr(asked_library, "ACCESS_SECONDS", 0.0)
     items = asked_by(library, ben)
     next(items)
     ended(library)
@@ -69,7 +69,7 @@ def test_an_answer_ends_when_its_asker_may_no_longer_read(
 def test_an_answer_that_came_to_its_end_meanwhile_is_not_kept(
     library: Library, ben: User, ended: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "ACCESS_SECONDS", 1e9)
+    monkeypatch.setattr(asked_library, "ACCESS_SECONDS", 1e9)
     items = asked_by(library, ben)
     next(items)
     ended(library)
