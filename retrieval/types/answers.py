@@ -138,7 +138,7 @@ NOTHING_FOUND: Final = "No answer was found in the documents."
 
 OUTCOMES: dict[Outcome, tuple[str, str]] = {
     "found": ("", ""),
-    "perhaps": ("Perhaps.", "No passage answers the question clearly. This is the nearest: check it on its page."),
+    "perhaps": ("Perhaps.", "This may not be the answer: check it on its page."),
     "not_found": (NOTHING_FOUND, "No passage answers the question clearly."),
 }
 """For each outcome what it is called, and what it means."""

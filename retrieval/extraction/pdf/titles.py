@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -49,12 +48,12 @@ def _is_printed(stated: str, pages: Sequence[Sequence[TextLine]]) -> bool:
 
 def _largest_text(pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine]) -> str:
     """The largest text of the first page that is larger than other text, of the next page too as a cover has little,
-    and no part of a running head; "" without one."""
+    and no part of that page's running head; "" without one."""
     first, other = (
         [line for line in lines if line.turn == 0 and not line.table and line.cells == 1][:_LINES_LOOKED_AT]
         for lines in (*pages[:2], [], [])[:2]
     )
-    running = Counter(line.text.strip().lower() for line in heads)
+    running = [line.text.lower() for line in heads if first and line.page == first[0].page]
     for size in sorted({line.size for line in first}, reverse=True):
         if sum(line.size < 0.9 * size for line in (*first, *other)) <= 2:
             return ""
@@ -62,7 +61,7 @@ def _largest_text(pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine]
             list(group) for near, group in groupby(first, key=lambda line: 0.95 * size < line.size <= size) if near
         ]
         title = " ".join(" ".join(line.text for line in alike[0]).split())
-        in_heads = sum(count for text, count in running.items() if title.lower() in text)
-        if 3 < len(title) <= _LONGEST_PRINTED and in_heads < 2 and any(map(str.isalpha, title)):
+        in_heads = any(title.lower() in text for text in running)
+        if 3 < len(title) <= _LONGEST_PRINTED and not in_heads and any(map(str.isalpha, title)):
             return title
     return ""

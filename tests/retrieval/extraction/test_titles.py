@@ -58,6 +58,11 @@ def test_a_running_head_is_no_title(tmp_path):
     assert title(tmp_path, [first, *heads]) == "Dams of the North"
 
 
+def test_a_title_that_all_further_pages_repeat_as_their_head_is_the_title(tmp_path):
+    heads = [Sheet([(72, 770, 9, "Dams of the North"), *column(72, 700, 30, width=80, first=n)]) for n in range(4)]
+    assert title(tmp_path, [Sheet(PAGE), *heads]) == "Dams of the North"
+
+
 def test_counters_hidden_before_headings_are_left_out(tmp_path):
     lines = [
         (72, 740 - 40 * n, 12, f"{n}BPart of the report number {word}") for n, word in enumerate(("one", "two", "six"))
