@@ -156,24 +156,48 @@ Box = tuple[float, float, float, float]
 _BELOW_IN = 0.4  # a heading stands so near above what it heads
 
 
+_ALIGNED_IN = 0.1
+
+
 def reading_order(boxes: Sequence[Box]) -> list[int]:
-    """The order in which boxes are read: column by column where a gap parts columns, else from top to bottom."""
+    """The order in which boxes are read: row by row where they stand in a grid, else column by column where a gap parts
+    columns, else from top to bottom."""
+
+    def parts(chosen: list[int], near: int, far: int) -> list[list[int]]:
+        """Between gaps across one direction."""
+        found: list[list[int]] = []
+        end = 0.0
+        for one in sorted(chosen, key=lambda one: (boxes[one][near], boxes[one][1 - near])):
+            if found and boxes[one][near] < end:
+                found[-1].append(one)
+                end = max(end, boxes[one][far])
+            else:
+                found.append([one])
+                end = boxes[one][far]
+        return found
 
     def ordered(chosen: list[int]) -> list[int]:
-        if len(chosen) < 2:
-            return chosen
-        for near, far in ((0, 2), (1, 3)):
-            chosen = sorted(chosen, key=lambda one: (boxes[one][near], boxes[one][1 - near]))
-            ends = boxes[chosen[0]][far]
-            for at, one in enumerate(chosen[1:], 1):
-                if boxes[one][near] >= ends:
-                    return ordered(chosen[:at]) + ordered(chosen[at:])
-                ends = max(ends, boxes[one][far])
+        rows, columns = parts(chosen, 1, 3), parts(chosen, 0, 2)
+        tops = [[boxes[one][1] for one in row] for row in rows]
+        is_grid = min(len(rows), len(columns)) > 1 and all(max(row) - min(row) < _ALIGNED_IN for row in tops)
+        for found in (rows, columns) if is_grid else (columns, rows):
+            if len(found) > 1:
+                return [one for part in found for one in ordered(part)]
         return sorted(chosen, key=lambda one: (boxes[one][1], boxes[one][0]))
 
     return ordered(list(range(len(boxes))))
 
 
-def heads_below(above: Box, below: Box) -> bool:
-    """Whether a line in one box is the heading of the text in another."""
-    return abs(above[0] - below[0]) < _BELOW_IN / 2 and -_BELOW_IN / 2 < below[1] - above[3] < _BELOW_IN
+def headed(boxes: Sequence[Box], may_head: Sequence[bool], may_be_headed: Sequence[bool]) -> dict[int, int]:
+    """For each box with text below a box with one line, its heading, the number of that."""
+    found: dict[int, int] = {}
+    for one in sorted((one for one in range(len(boxes)) if may_head[one]), key=lambda one: boxes[one][1]):
+        below = [
+            other for other in range(len(boxes))
+            if other != one and may_be_headed[other] and other not in found and other not in found.values()
+            and abs(boxes[one][0] - boxes[other][0]) < _BELOW_IN / 2
+            and -_BELOW_IN / 2 < boxes[other][1] - boxes[one][3] < _BELOW_IN
+        ]  # fmt: skip
+        if below and one not in found:
+            found[min(below, key=lambda other: boxes[other][1])] = one
+    return found

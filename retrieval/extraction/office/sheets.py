@@ -8,7 +8,7 @@ Legend: N characters of the text, C characters of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -20,19 +20,28 @@ from retrieval.extraction.document import Aside, Exhibits, ExtractedDocument, Ex
 from retrieval.extraction.exhibits import within_limits
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.office.cell_names import ROWS_A_PAGE
-from retrieval.extraction.parts import too_long
-from retrieval.extraction.table_rows import Merged, Piece, in_between, layout_of, named_cell, own_cells, row_sentences
+from retrieval.extraction.parts import remark_text, too_long
+from retrieval.extraction.table_rows import (
+    Merged,
+    Piece,
+    in_between,
+    is_number,
+    layout_of,
+    named_cell,
+    own_cells,
+    row_sentences,
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The filled cells of one row by column, both counted from 0. `bold`: all of them are printed bold; `comments` on
-    its cells."""
+    """The filled cells of one row by column, both counted from 0. `bold`: all of them are printed bold; `comments`:
+    the column of a cell, and what was remarked on it."""
 
     number: int
     cells: dict[int, str]
     bold: bool = False
-    comments: Sequence[str] = ()
+    comments: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -121,8 +130,8 @@ def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Iterator[_Line]:
-    """What stands above a table as it stands, then its heading, then a sentence for each row, which begins with `name`
-    and ends with the comments on its cells."""
+    """What stands above a table as it stands, then its heading, then a sentence for each row and for each comment on its
+    cells, which begin with `name`."""
     layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
     for number, row in enumerate(table):
         if number < layout.apart + layout.heads or len(own_cells(row.cells)) == 1 < len(row.cells):
@@ -131,12 +140,21 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Ite
             cells = [named_cell(layout.names, column, _piece(row, column, columns)) for column in row.cells]
             is_form = layout.is_form and len(cells) == 2
             sentences = row_sentences(cells, is_form=is_form) if layout.wide > 1 else [cells[0]]
-        if sentences and row.comments:
-            sentences[-1] = [*sentences[-1], Piece.unprinted("".join(f" Comment: {text}" for text in row.comments))]
+        about = layout.names if number >= layout.apart + layout.heads else {}
+        sentences += [[Piece.unprinted(_remark(row, about, *comment))] for comment in row.comments]
         if name and number >= layout.apart + layout.heads:
             sentences = [[Piece.unprinted(f"{name}; "), *pieces] for pieces in sentences]
         for pieces in sentences:
             yield _Line(row.number, pieces, number in (0, layout.apart) and pieces is sentences[0])
+
+
+def _remark(row: Row, names: Mapping[int, str], column: int, text: str) -> str:
+    """A comment as a sentence that names its cell, and in a table with names its row by the first cell and the first
+    with a word."""
+    worded = next((one for one, cell in row.cells.items() if not is_number(cell)), column)
+    named = [one for one in sorted({min(row.cells), worded, column} if names else {column}) if one in row.cells]
+    cells = [named_cell(names, one, Piece.unprinted(" ".join(row.cells[one].split()))) for one in named]
+    return remark_text("Comment", "".join(piece.text for piece in in_between(cells, "; ")), text)
 
 
 def _is_table(rows: Sequence[Row]) -> bool:

@@ -22,11 +22,11 @@ from retrieval.extraction.office.drawings import (
     diagram_lines,
     drawn_text,
     formula,
-    heads_below,
+    headed,
     reading_order,
 )
 from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
-from retrieval.extraction.table_rows import Merged, text_rows
+from retrieval.extraction.table_rows import SENTENCE_ENDS, Merged, text_rows
 
 _WHAT = "PowerPoint file"
 _OLDER = "This is an old .ppt file or a PowerPoint file with a password. Save it as .pptx without one and retry."
@@ -34,6 +34,7 @@ _MACROS = "ppt/vbaProject.bin"
 _DEEPEST_GROUP = 50
 _EMU = 914_400  # to an inch
 _LONGEST_HEADING = 60  # characters of a line that heads the box below it
+_LONGEST_PHRASES = 200  # characters of a box that is one sentence with its heading
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
 _DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
@@ -105,23 +106,30 @@ def _shape_items(
     if depth > _DEEPEST_GROUP:
         raise RecursionError
     boxes = [_box(shape) for shape in shapes]
-    heading: tuple[str, Box] | None = None  # a line that may be the heading of the next box
-    for at in reading_order(boxes):
-        items = list(_shape(shapes[at], tables, asides, depth))
-        texts = [item[1] for item in items if not isinstance(item, Picture)]
-        is_box = len(items) == len(texts) == 1 and shapes[at].has_text_frame
-        if heading is not None:
-            if is_box and heads_below(heading[1], boxes[at]):
-                items = [(0, f"{heading[0]}\n{texts[0]}")]
-            else:
-                yield 0, heading[0]
-            heading = None
-        elif is_box and "\n" not in texts[0] and len(texts[0]) <= _LONGEST_HEADING:
-            heading = texts[0], boxes[at]
-            continue
-        yield from items
-    if heading is not None:
-        yield 0, heading[0]
+    items_of = [list(_shape(shape, tables, asides, depth)) for shape in shapes]
+    text_of = [
+        items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
+        for shape, items in zip(shapes, items_of, strict=True)
+    ]
+    short = ["\n" not in text and 0 < len(text) <= _LONGEST_HEADING for text in text_of]
+    heading_of = headed(boxes, short, [bool(text) for text in text_of])
+    for below, above in heading_of.items():
+        said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
+        items_of[below] = [(0, said(text_of[above], text_of[below]))]
+        (x0, y0, x1, y1), (left, top, right, bottom) = boxes[above], boxes[below]
+        boxes[below] = min(x0, left), min(y0, top), max(x1, right), max(y1, bottom)
+    left = [one for one in range(len(shapes)) if one not in heading_of.values()]
+    for at in reading_order([boxes[one] for one in left]):
+        yield from items_of[left[at]]
+
+
+def _with_heading(heading: str, text: str) -> str:
+    """What stands in two boxes, a heading and what is below it: phrases as one sentence, which is understood alone."""
+    phrases = text.split("\n")
+    is_sentence = len(text) <= _LONGEST_PHRASES and not any(
+        phrase.endswith(SENTENCE_ENDS) or phrase.startswith("•") or len(phrase) > _LONGEST_HEADING for phrase in phrases
+    )
+    return f"{heading.rstrip(':')}: {'; '.join(phrases)}." if is_sentence else f"{heading}\n{text}"
 
 
 def _box(shape: Any) -> Box:

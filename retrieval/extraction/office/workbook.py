@@ -56,7 +56,7 @@ class _Sheet:
     rows: dict[int, dict[int, str]] = field(default_factory=dict)
     bold: dict[int, bool] = field(default_factory=dict)
     formulas: dict[tuple[int, int], str] = field(default_factory=dict)
-    comments: dict[int, list[str]] = field(default_factory=dict)
+    comments: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     beside: list[str] = field(default_factory=list)
 
 
@@ -234,11 +234,12 @@ class _Workbook:
                     words = "".join(text for _, text in _runs(one)) or one.findtext("{*}text") or ""
                     words = " ".join(clean_text(_THREADED.sub("", words)).split())
                     if words:
-                        sheet.comments.setdefault(int(found[2]) - 1 if found else 0, []).append(words)
+                        row, column = (int(found[2]) - 1, _column(found[1])) if found else (0, 0)
+                        sheet.comments.setdefault(row, []).append((column, words))
             elif "/drawings/" in name and name.endswith(".xml"):
                 root = parse_part(self._archive, name, _WHAT)
-                for shape in root.iter("{*}sp"):
-                    sheet.beside.append("\n".join(drawn_text(shape)))
+                drawn = ["\n".join(drawn_text(shape)) for shape in root.iter("{*}sp")]
+                sheet.beside += [f"Text box: {text}" for text in drawn if text]
                 targets = relations(self._archive, name, _WHAT)
                 for chart in root.iter("{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"):
                     target = targets.get(chart.get(f"{_R}id", ""), "")
@@ -275,7 +276,7 @@ class _Workbook:
             if not sheet.shown:
                 self.notes.append(f"The sheet {sheet.name} is hidden in the workbook.")
                 lines = ["\t".join(cells.values()) for _, cells in sorted(sheet.rows.items()) if cells]
-                comments = [text for texts in sheet.comments.values() for text in texts]
+                comments = [text for texts in sheet.comments.values() for _, text in texts]
                 if lines or beside or comments:
                     self.asides.append(Aside("hidden", "\n".join([*lines, *comments, *beside])))
                 continue
@@ -283,7 +284,7 @@ class _Workbook:
                 Row(number, cells, sheet.bold.get(number, False), tuple(sheet.comments.pop(number, ())))
                 for number, cells in sorted(sheet.rows.items())
             ]
-            beside = [*(text for texts in sheet.comments.values() for text in texts), *beside]
+            beside = [*(f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts), *beside]
             yield Sheet(f"sheet {sheet.name}", rows, beside=beside)
 
 

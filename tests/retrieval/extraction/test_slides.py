@@ -64,6 +64,36 @@ def test_groups_and_charts_are_read_and_footers_are_not(tmp_path):
     assert "inside a group" in document.text and "2025: 15.5." in document.text.replace("; Ships", "")
 
 
+def laid_out(tmp_path, boxes):
+    """The text of a slide with boxes (left, top, width and height in inches, text), stored in this order."""
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    for *box, text in boxes:
+        slide.shapes.add_textbox(*map(pptx.util.Inches, box)).text_frame.text = text
+    made.save(tmp_path / "boxes.pptx")
+    return read(tmp_path / "boxes.pptx").text
+
+
+def test_boxes_in_a_grid_are_read_row_by_row_each_with_its_heading(tmp_path):
+    cards = [(x, y, f"{name} plan", f"{name} price\n{name} term") for name, x, y in
+             (("Gold", 5, 1), ("Basic", 0.5, 1), ("Team", 5, 4), ("School", 0.5, 4))]  # fmt: skip
+    boxes = [(x, y + 0.6, 3, 1, text) for x, y, _, text in cards] + [(x, y, 3, 0.4, name) for x, y, name, _ in cards]
+    assert laid_out(tmp_path, boxes).split("\n\n") == [
+        f"{name} plan: {name} price; {name} term." for name in ("Basic", "Gold", "School", "Team")
+    ]
+
+
+def test_boxes_of_two_columns_are_read_column_by_column(tmp_path):
+    heights = [(0.5, 1, "Why we moved."), (0.5, 3, "What it cost."), (5, 1.5, "Who paid."), (5, 4, "Who came.")]
+    text = laid_out(tmp_path, [(x, y, 4, 1, text) for x, y, text in heights[::-1]])
+    assert text == "Why we moved.\n\nWhat it cost.\n\nWho paid.\n\nWho came."
+
+
+def test_sentences_below_a_heading_stay_sentences(tmp_path):
+    boxes = [(x, y, 4, h, f"{text}{x}") for x in (1, 5) for y, h, text in ((1, 0.4, "Part "), (1.5, 1, "It rained.\nDay "))]
+    assert laid_out(tmp_path, boxes) == "Part 1\nIt rained.\nDay 1\n\nPart 5\nIt rained.\nDay 5"
+
+
 def test_hidden_slides_are_read_and_marked(tmp_path):
     path = presentation(tmp_path)
     hidden = repacked(path, {SLIDE: lambda xml: xml.replace(b"<p:sld ", b'<p:sld show="0" ', 1)})

@@ -281,16 +281,35 @@ def test_days_count_from_1904_where_the_workbook_says_so(tmp_path):
     assert read(tmp_path / "made.xlsx").text == "2026-03-14"
 
 
-def test_comments_stand_in_their_row_and_names_of_cells_are_followed(tmp_path):
+def test_names_of_cells_are_followed(tmp_path):
     book = openpyxl.Workbook()
     for row in (("Row", "Trees"), ("Cox", 30), ("Elstar", "=Other!$A$1")):
         book.active.append(row)
-    book.active["B2"].comment = openpyxl.comments.Comment("Two to be felled", "Ann")
     book.create_sheet("Other").append(["=B1", "36"])
     book.save(tmp_path / "made.xlsx")
     document = read(tmp_path / "made.xlsx")
-    assert "Row: Cox; Trees: 30. Comment: Two to be felled\nRow: Elstar; Trees: 36." in document.text
+    assert "Row: Cox; Trees: 30.\nRow: Elstar; Trees: 36." in document.text
     assert not document.notes
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("D2", "Comment on “No: 1; Name: Cox; Trees: 30”: Two are ill."),
+        ("B3", "Comment on “No: 2; Name: Elstar”: Two are ill."),
+        ("A2", "Comment on “No: 1; Name: Cox”: Two are ill."),
+        ("D1", "Comment on “Trees”: Two are ill."),
+        ("F3", "Comment on “No: 2; Name: Elstar”: Two are ill."),
+        ("C9", "Comment: Two are ill."),
+    ],
+)
+def test_a_comment_is_a_line_of_its_own_that_names_its_row_and_its_cell(tmp_path, cell, line):
+    book = openpyxl.Workbook()
+    for row in (("No", "Name", "Planted", "Trees"), (1, "Cox", 1998, 30), (2, "Elstar", 2004, 36)):
+        book.active.append(row)
+    book.active[cell].comment = openpyxl.comments.Comment("Two are ill.", "Ann")
+    book.save(tmp_path / "made.xlsx")
+    assert line in read(tmp_path / "made.xlsx").text.split("\n")
 
 
 def test_merged_cells_are_repeated_and_groups_of_columns_are_part_of_their_names(tmp_path):
