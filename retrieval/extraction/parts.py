@@ -27,12 +27,12 @@ from retrieval.extraction.document import (
 from retrieval.extraction.exhibits import table_of, within_limits
 from retrieval.extraction.figures import Figures, Picture, captioned
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.table_rows import LONGEST_SUBJECT, alike, subject_of
 
 _LONGEST_TITLE = 300
 _LONGEST_HEADING = 500
 _LONGEST_LABEL = 120
 _OUTLINE_ENTRIES = 20_000
-_LONGEST_SUBJECT = 60  # characters of a heading that is said with the labels below it
 _LABEL = re.compile(r"([^\s:;.!?][^:;.!?]{0,58}): \S")
 
 Block = tuple[int, str]
@@ -143,28 +143,38 @@ def from_parts(
 
 
 def _with_subjects(parts: Sequence[Part]) -> Sequence[Part]:
-    """The parts; labels that a form has below several headings ("Street: ...") stand behind their heading."""
+    """The parts; labels that a form has below several headings ("Street: ...") stand behind their heading, and so do
+    the rows of tables that only their headings tell apart."""
     forms: list[tuple[int, int, str, list[str]]] = []  # part, block, heading, labels
-    heading = ""
+    tables: list[tuple[int, int, str, list[str]]] = []  # part, block, what stands above, lines
+    heading, above = "", ""
     for number, part in enumerate(parts):
         for at, (level, text) in enumerate(part.blocks):
+            lines = text.split("\n")
+            labels = [_LABEL.match(line) for line in lines]
             if level:
                 heading = " ".join(text.split())
-                continue
-            labels = [_LABEL.match(line) for line in text.split("\n")]
-            if heading and len(heading) <= _LONGEST_SUBJECT and all(labels):
+            elif "\t" in lines[0] and len(lines) > 2:
+                tables.append((number, at, subject_of(above) or subject_of(heading), lines))
+            elif heading and len(heading) <= LONGEST_SUBJECT and all(labels):
                 forms.append((number, at, heading, [found[1] for found in labels if found]))
+            above = text
     below: dict[str, set[str]] = {}
     for _, _, heading, names in forms:
         for name in names:
             below.setdefault(name, set()).add(heading)
+    told = [form[:3] for form in forms if any(len(below[name]) > 1 for name in form[3])]
+    is_alike = alike([(name, lines) for _, _, name, lines in tables])
+    told += [table[:3] for table, one in zip(tables, is_alike, strict=True) if one]
     changed: dict[int, list[Block]] = {}
-    for number, at, heading, names in forms:
-        if any(len(below[name]) > 1 for name in names):
-            blocks = changed.setdefault(number, list(parts[number].blocks))
-            lines = blocks[at][1].split("\n")
-            subject = heading.rstrip(":")
-            blocks[at] = 0, "\n".join(f"{subject}: {line}" if subject not in line else line for line in lines)
+    for number, at, heading in told:
+        blocks = changed.setdefault(number, list(parts[number].blocks))
+        lines, subject = blocks[at][1].split("\n"), heading.rstrip(":")
+        between = "; " if "\t" in lines[0] else ": "
+        blocks[at] = (
+            0,
+            "\n".join(line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines),
+        )
     return [replace(part, blocks=changed[number]) if number in changed else part for number, part in enumerate(parts)]
 
 

@@ -242,6 +242,36 @@ def _has_numbers(rows: Sequence[Mapping[int, str]]) -> bool:
     return any(sum(found) > 0.6 * len(found) for found in columns.values())
 
 
+LONGEST_SUBJECT = 60  # characters of a heading that is said with the rows or labels below it
+
+
+def subject_of(text: str) -> str:
+    """What stands above a table if that may be its name, else ""."""
+    text = " ".join(text.split())
+    return "" if len(text) > LONGEST_SUBJECT or text.endswith(SENTENCE_ENDS[:4]) else text.rstrip(":")
+
+
+def alike(tables: Sequence[tuple[str, Sequence[str]]]) -> list[bool]:
+    """Of tables, each with its name and its lines: whether only its name tells its rows from those of another one."""
+    rows = [{line.partition(";")[0] for line in lines if ";" in line and "\t" not in line} for _, lines in tables]
+    where: dict[str, list[int]] = {}
+    for number, own in enumerate(rows):
+        for row in own if tables[number][0] else ():
+            where.setdefault(row, []).append(number)
+
+    def has_twin(number: int) -> bool:
+        name, shared = tables[number][0], Counter[int]()
+        for row in rows[number] if name else ():
+            for other in where[row]:
+                shared[other] += 1
+                most = max(len(rows[number]), len(rows[other]))
+                if tables[other][0] != name and 2 * shared[other] > most > 1:
+                    return True
+        return False
+
+    return [has_twin(number) for number in range(len(tables))]
+
+
 _BOXES = re.compile(r"[☐☑☒]")
 TICKED, EMPTY = "☒", "☐"
 LEFT_EMPTY = "Left empty: "

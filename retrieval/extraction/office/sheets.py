@@ -130,8 +130,8 @@ def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Iterator[_Line]:
-    """What stands above a table as it stands, then its heading, then a sentence for each row and for each comment on its
-    cells, which begin with `name`."""
+    """What stands above a table as it stands, then its heading, then a sentence for each row, which begins with `name`,
+    and for each comment on its cells."""
     layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
     for number, row in enumerate(table):
         if number < layout.apart + layout.heads or len(own_cells(row.cells)) == 1 < len(row.cells):

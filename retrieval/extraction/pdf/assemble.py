@@ -37,9 +37,10 @@ from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.find_tables import find_tables
 from retrieval.extraction.pdf.tables.rows import Names, read_table
 from retrieval.extraction.pdf.tables.rules import Rules
-from retrieval.extraction.pdf.text_boxes import TextLine, plain_line
+from retrieval.extraction.pdf.text_boxes import TextLine, composed, piece_of, plain_line
 from retrieval.extraction.pdf.titles import title_of
 from retrieval.extraction.pdf.unseen import texts_of
+from retrieval.extraction.table_rows import Piece, alike, subject_of
 
 NO_TEXT = "no text: scanned image?"
 ONLY_HEADERS = "no text beside running heads: scanned image?"
@@ -127,7 +128,7 @@ def assemble(
 ) -> ExtractedDocument:
     """Raises ExtractError without any text; NothingToRead where some may be recognised."""
     facts = [page.facts for page in read]
-    pages_lines = without_hidden_numbers([list(page.lines) for page in read])
+    pages_lines = _with_table_names(without_hidden_numbers([list(page.lines) for page in read]))
     recurring = find_headers_footers(pages_lines, [page.height for page in facts])
     heads = [lines[i] for lines, found in zip(pages_lines, recurring, strict=True) for i in sorted(found)]
     kept, left_out = said_once(pages_lines, recurring)
@@ -156,6 +157,24 @@ def assemble(
         running.page_N, running.line_N, running.box_N4, tuple(notes), tuple(scanned),
         _exhibits(read), asides=tuple(asides),
     )  # fmt: skip
+
+
+def _with_table_names(pages: Sequence[Sequence[TextLine]]) -> list[list[TextLine]]:
+    """The lines; rows of tables that only what stands above them tells apart begin with that."""
+    tables: dict[int, tuple[str, list[str]]] = {}
+    for lines in pages:
+        for before, line in zip([None, *lines], lines, strict=False):
+            if line.table > 0:
+                subject = subject_of(before.text) if before is not None and not before.table else ""
+                tables.setdefault(line.table, (subject, []))[1].append(line.text)
+    is_alike = dict(zip(tables, alike(list(tables.values())), strict=True))
+
+    def named(line: TextLine) -> TextLine:
+        if not is_alike.get(line.table) or "\t" in line.text:
+            return line
+        return composed([line], [Piece.unprinted(f"{tables[line.table][0]}; "), piece_of(line, 0, len(line.text))])
+
+    return [[named(line) for line in lines] for lines in pages]
 
 
 def with_parts(document: ExtractedDocument, parts: Sequence[Part]) -> ExtractedDocument:

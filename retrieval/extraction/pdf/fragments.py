@@ -1,13 +1,13 @@
 """Pieces of printed lines: the characters of a page in the order of drawing, split where the next does not go on.
 
-Legend: N characters of the page, F fragments. All lengths in points; x runs along the text, y from line to line
+Legend: N characters of the page, F fragments, X any. All lengths in points; x runs along the text, y from line to line
 (rotated text is turned upright first).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,16 +42,32 @@ class Fragments:
 
 def upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
     """Boxes and baseline points in a frame in which text of this turn runs to the right."""
-    box, origin, wide, high = page.box_N4, page.origin_N2, page.width, page.height
     if turn >= SLANTED:
         return _turned_level(page, np.deg2rad(turn - SLANTED))
+    return turned_boxes(page, page.box_N4, turn), _turned_points(page, page.origin_N2, turn)
 
-    def to_frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        ways = {0: (x, y), 1: (y, wide - x), 2: (wide - x, high - y), 3: (high - y, x)}
-        return np.stack(ways[turn], axis=1)
 
-    a, b = to_frame(box[:, 0], box[:, 1]), to_frame(box[:, 2], box[:, 3])
-    return np.hstack([np.minimum(a, b), np.maximum(a, b)]), to_frame(origin[:, 0], origin[:, 1])
+def turned_boxes(page: PageCharacters, box_X4: np.ndarray, turn: int) -> np.ndarray:
+    """Boxes on a page in the frame of a turn."""
+    a, b = _turned_points(page, box_X4[:, :2], turn), _turned_points(page, box_X4[:, 2:], turn)
+    return np.hstack([np.minimum(a, b), np.maximum(a, b)])
+
+
+def _turned_points(page: PageCharacters, point_X2: np.ndarray, turn: int) -> np.ndarray:
+    x, y = point_X2[:, 0], point_X2[:, 1]
+    ways = {0: (x, y), 1: (y, page.width - x), 2: (page.width - x, page.height - y), 3: (page.height - y, x)}
+    return np.stack(ways[turn], axis=1)
+
+
+def set_upright(page: PageCharacters, turn: int) -> PageCharacters:
+    """The page with text of this turn running to the right. Fields that are filled in stay where they are."""
+    box_N4, origin_N2 = upright(page, turn)
+    wide, high = (page.height, page.width) if turn % 2 else (page.width, page.height)
+    turn_N = np.where(page.turn_N < SLANTED, (page.turn_N - turn) % 4, page.turn_N)
+    return replace(
+        page, width=wide, height=high, box_N4=box_N4, origin_N2=origin_N2, turn_N=turn_N,
+        ink_N4=turned_boxes(page, page.ink_N4, turn),
+    )  # fmt: skip
 
 
 def _turned_level(page: PageCharacters, angle: float) -> tuple[np.ndarray, np.ndarray]:

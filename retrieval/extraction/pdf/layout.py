@@ -16,6 +16,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import (
+    FRAGMENT_GAP,
     Fragments,
     make_fragments,
     rows_by_height,
@@ -74,13 +75,14 @@ def read_lines(page: PageCharacters, tables: Sequence[Grid] = ()) -> list[Line]:
     for turn in turns[np.argsort(-counts, kind="stable")].tolist():
         members = np.flatnonzero((page.turn_N == turn) & ~in_table_N)
         box, origin = upright(page, turn)
-        fragments = with_tables(make_fragments(page, members, box, origin), box, tables if turn == 0 else ())
+        here = [table for table in tables if page.turn_N[table.cells[0].members_N[0]] == turn]
+        fragments = with_tables(make_fragments(page, members, box, origin), box, here)
         column = lines[-1].column + 1 if lines else 0
         for part in _columns(fragments, np.arange(len(fragments.members)), depth=0):
             for row in _rows(fragments, part):
                 line = _line(page, row, fragments, box, origin, column, turn)
                 number = int(fragments.table[row[0]])
-                lines.append(line if number < 0 else replace(line, table=tables[number]))
+                lines.append(line if number < 0 else replace(line, table=here[number]))
             column += 1
     return lines
 
@@ -234,13 +236,36 @@ def _rows(f: Fragments, part: np.ndarray) -> list[np.ndarray]:
     """Joins neighbouring fragments of one row."""
     if len(part) == 0:
         return []
+    part = _rightmost_first(f, part)
     before, after = part[:-1], part[1:]
     size = np.minimum(f.size[before], f.size[after])
-    onward = np.where(
-        f.right_to_left[before], f.x1[after] <= f.x0[before] + 0.6 * size, f.x0[after] >= f.x1[before] - 0.6 * size
-    )
+    rightward, leftward = f.x0[after] >= f.x1[before] - 0.6 * size, f.x1[after] <= f.x0[before] + 0.6 * size
+    turns = f.right_to_left[before] & ~f.right_to_left[after]
+    onward = np.where(f.right_to_left[before], leftward | (turns & rightward), rightward)
     alone = (f.table[before] >= 0) | (f.table[after] >= 0)
     return np.split(part, np.flatnonzero(alone | ~(share_row(f, before, after) & onward)) + 1)
+
+
+def _rightmost_first(f: Fragments, part: np.ndarray) -> np.ndarray:
+    """The fragments, words of one line that are read leftward but were drawn rightward in the order of reading."""
+    before, after = part[:-1], part[1:]
+    gap = f.x0[after] - f.x1[before]
+    drawn_on = f.right_to_left[before] & f.right_to_left[after] & share_row(f, before, after)
+    drawn_on &= (gap > -0.1 * f.size[after]) & (gap < FRAGMENT_GAP * f.size[after])
+    return np.concatenate([run[::-1] for run in np.split(part, np.flatnonzero(~drawn_on) + 1)])
+
+
+def _distances(indices: np.ndarray, run_N: np.ndarray, box: np.ndarray) -> np.ndarray:
+    """Between each character of a line and the next; where the direction of reading changes (`run_N` counts on),
+    between all that is read in the one and in the other."""
+    x0, x1 = box[indices, 0], box[indices, 2]
+    distance = np.maximum(x0[1:] - x1[:-1], x0[:-1] - x1[1:])
+    turns = np.flatnonzero(np.diff(run_N))
+    if len(turns):
+        starts = np.r_[0, turns + 1]
+        low, high = np.minimum.reduceat(x0, starts), np.maximum.reduceat(x1, starts)
+        distance[turns] = np.maximum(low[1:] - high[:-1], low[:-1] - high[1:])
+    return distance
 
 
 def _line(
@@ -251,7 +276,9 @@ def _line(
     size_N = page.size_N[indices]
     size = float(np.sort(size_N)[-min(3, len(size_N))])  # small capitals, note marks and an initial do not count
     spaced = page.spaced_N[indices][1:]
-    distance = np.maximum(box[indices[1:], 0] - box[indices[:-1], 2], box[indices[:-1], 0] - box[indices[1:], 2])
+    leftward = f.right_to_left[row].astype(int)
+    run_N = np.repeat(np.cumsum(np.diff(leftward, prepend=leftward[0]) != 0), [len(f.members[n]) for n in row.tolist()])
+    distance = _distances(indices, run_N, box)
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
     is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))

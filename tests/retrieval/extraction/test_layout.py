@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits
 from retrieval.extraction.pdf.assemble import NO_TEXT
+from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
-from retrieval.extraction.pdf.text_boxes import spell
+from retrieval.extraction.pdf.layout import read_lines
+from retrieval.extraction.pdf.text_boxes import plain_line, spell
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 
@@ -365,3 +368,37 @@ def test_pages_cover_the_text_in_order(tmp_path):
     for before, after in zip(document.pages[:-1], document.pages[1:], strict=True):
         assert before.end <= after.start and not document.text[before.end : after.start].strip()
     assert [int(document.page_N[page.start]) for page in document.pages] == [0, 1, 2, 3]
+
+
+def lettered(words: list[tuple[float, str]]) -> PageCharacters:
+    """A page with words that begin at these places, each drawn on its own; words that are read leftward end there."""
+    drawn = [
+        (letter, x + 6 * n * (-1 if letter > "\u0590" else 1), 2 * (n == 0))
+        for x, word in words
+        for n, letter in enumerate(word)
+    ]
+    count = len(drawn)
+    x = np.array([place for _, place, _ in drawn], float)
+    box = np.column_stack([x, np.full(count, 92.0), x + 6, np.full(count, 102.0)])
+    origin, ten = np.column_stack([x, np.full(count, 100.0)]), np.full(count, 10.0)
+    code, spaced = (np.array(each) for each in zip(*((ord(letter), space) for letter, _, space in drawn), strict=True))
+    zero = np.zeros(count, int)
+    return PageCharacters(612, 792, code, box, origin, ten, zero + 400, zero, spaced, box + (0.5, 1, -0.5, -2), zero, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([(72, "Clinic"), (112, "/"), (147, "שכון"), (171, "דפה")], "Clinic / דפה שכון"),
+        ([(72, "Clinic"), (112, "/"), (171, "דפה"), (147, "שכון")], "Clinic / דפה שכון"),
+        ([(72, "Tel"), (114, "שכון"), (138, "דפה"), (150, "03")], "Tel דפה שכון 03"),
+        ([(171, "דפה"), (147, "שכון")], "דפה שכון"),
+        ([(147, "שכון"), (171, "דפה")], "דפה שכון"),
+        ([(72, "one"), (96, "two"), (120, "three")], "one two three"),
+    ],
+)
+def test_words_of_both_directions_in_one_line_stand_in_the_order_of_reading(words, text):
+    page = lettered(words)
+    (line,) = read_lines(page)
+    found = plain_line(0, page, line)
+    assert found is not None and found.text == text

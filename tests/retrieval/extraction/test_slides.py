@@ -90,7 +90,9 @@ def test_boxes_of_two_columns_are_read_column_by_column(tmp_path):
 
 
 def test_sentences_below_a_heading_stay_sentences(tmp_path):
-    boxes = [(x, y, 4, h, f"{text}{x}") for x in (1, 5) for y, h, text in ((1, 0.4, "Part "), (1.5, 1, "It rained.\nDay "))]
+    boxes = [
+        (x, y, 4, h, f"{text}{x}") for x in (1, 5) for y, h, text in ((1, 0.4, "Part "), (1.5, 1, "It rained.\nDay "))
+    ]
     assert laid_out(tmp_path, boxes) == "Part 1\nIt rained.\nDay 1\n\nPart 5\nIt rained.\nDay 5"
 
 

@@ -158,6 +158,23 @@ def test_a_mailbox_gives_every_message_with_its_attachments(tmp_path):
     assert "First." in document.text and document.text.endswith("Third.")
 
 
+@pytest.mark.parametrize(
+    "above", ["<h2>{}</h2>", "<h2>Prices</h2><p>{}:</p>", "<h2>{}</h2><p>All prices are in euros, with tax.</p>"]
+)
+def test_rows_of_tables_of_one_layout_stand_behind_what_names_their_table(tmp_path, above):
+    rows = "<table><tr><th>Seat<th>Price<th>Left<tr><td>Stalls<td>{}<td>3<tr><td>Circle<td>{}<td>4</table>"
+    page = above.format("Matinee") + rows.format(20, 15) + above.format("Evening") + rows.format(31, 24)
+    text = read(written(tmp_path, "made.html", page)).text
+    assert "Matinee; Seat: Circle; Price: 15; Left: 4." in text
+    assert "Evening; Seat: Stalls; Price: 31; Left: 3." in text
+
+
+def test_rows_of_tables_with_other_rows_stand_alone(tmp_path):
+    rows = "<h2>{}</h2><table><tr><th>Seat<th>Price<th>Left<tr><td>{}<td>1<td>3<tr><td>{}<td>2<td>4</table>"
+    page = rows.format("Matinee", "Stalls", "Circle") + rows.format("Evening", "Stalls", "Box")
+    assert "\nSeat: Circle; Price: 2; Left: 4." in read(written(tmp_path, "made.html", page)).text
+
+
 def test_labels_that_stand_below_several_headings_are_said_with_their_heading(tmp_path):
     page = "<h2>Collected from</h2><p>Street: Vine Hill 8<br>Floor: 4</p><h2>Brought to</h2><p>Street: Quay 2</p>"
     assert read(written(tmp_path, "made.html", page + "<h2>Price</h2><p>Sum: 12</p>")).text == (

@@ -66,6 +66,20 @@ def test_a_row_is_a_sentence_behind_the_names_of_its_columns(tmp_path, lines):
     assert read(tmp_path, lines + b"\n" + drawn(PRICES)).text.split("\n") == ["\t".join(PRICES[0]), *SENTENCES]
 
 
+TURNS = {90: b"0 1 -1 0 702 90 cm\n", 180: b"-1 0 0 -1 612 792 cm\n", 270: b"0 -1 1 0 -90 702 cm\n"}
+
+
+@pytest.mark.parametrize("degrees", TURNS)
+@pytest.mark.parametrize("lines", [borders(3), RULES, b""], ids=["borders", "rules", "aligned"])
+def test_a_table_that_is_printed_sideways_is_read_like_others(tmp_path, lines, degrees):
+    document = read(tmp_path, TURNS[degrees] + lines + b"\n" + drawn(PRICES))
+    assert document.text.split("\n") == ["\t".join(PRICES[0]), *SENTENCES]
+    start = document.text.index("41.50")
+    (box,) = document.boxes(start, start + len("41.50"))
+    wide, high = (box.x1 - box.x0) * 612, (box.y1 - box.y0) * 792
+    assert (wide > high) == (degrees == 180)
+
+
 def test_the_boxes_of_a_row_enclose_its_cells_and_not_the_names_above(tmp_path):
     document = read(tmp_path, borders(3) + drawn(PRICES))
     start = document.text.index(SENTENCES[1])
@@ -333,3 +347,30 @@ def test_a_dash_below_numbers_stands_for_one_though_it_is_the_first(tmp_path):
         rows.append((14 * number, [(72, land), *places]))
     lines = read(tmp_path, printed(rows)).text.split("\n")
     assert "Norway; 2009: -; 2010: -; 2011: 21." in lines and "Chad; 2009: -; 2010: 5; 2011: 6." in lines
+
+
+POOLS = (("Day", "Opens", "Closes"), ("Monday", "6:30", "20:00"), ("Tuesday", "8:00", "21:30"))
+
+
+def named(text: str, left: int, top: int) -> bytes:
+    return b"BT /F1 10 Tf %d %d Td (%s) Tj ET\n" % (left, top + 12, text.encode())
+
+
+def test_rows_of_tables_that_only_their_names_tell_apart_begin_with_them(tmp_path):
+    edges = (320, 400, 460, 520)
+    left = named("Indoor pool", 72, TOP) + borders(3) + drawn(POOLS)
+    right = named("Outdoor pool:", 320, TOP) + borders(3, edges=edges) + drawn(POOLS, edges=edges)
+    narrow = (72, 172, 232, 292)
+    left = left.replace(drawn(POOLS), drawn(POOLS, edges=narrow)).replace(borders(3), borders(3, edges=narrow))
+    lines = read(tmp_path, left + b"\n" + right).text.split("\n")
+    assert "Indoor pool; Day: Tuesday; Opens: 8:00; Closes: 21:30." in lines
+    assert "Outdoor pool; Day: Monday; Opens: 6:30; Closes: 20:00." in lines
+
+
+@pytest.mark.parametrize(
+    "second", [[("Day", "Opens", "Closes"), ("Friday", "9:00", "10:00"), ("Sunday", "1:00", "2:00")], []]
+)
+def test_rows_that_stand_in_one_table_alone_do_not_repeat_its_name(tmp_path, second):
+    below = named("Holidays", 72, 500) + borders(3, top=500) + drawn(second, top=500) if second else b""
+    text = read(tmp_path, named("Indoor pool", 72, TOP) + borders(3) + drawn(POOLS) + b"\n" + below).text
+    assert "Indoor pool\n\nDay\tOpens\tCloses\nDay: Monday; Opens: 6:30" in text

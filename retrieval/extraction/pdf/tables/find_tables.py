@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.fragments import set_upright, turned_boxes
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from retrieval.extraction.pdf.tables.number_tables import number_tables
 from retrieval.extraction.pdf.tables.open_tables import Words, aligned_tables, tables_between_rules
@@ -27,8 +28,12 @@ _FEWEST_PLAIN = 0.6  # of the filled cells span one row and one column; boxes of
 
 
 def find_tables(page: PageCharacters, rules: Rules) -> list[Grid]:
-    """The tables of a page, none sharing a character. Only text that stands upright is looked at, and
-    names of columns that are set sideways."""
+    """The tables of a page, none sharing a character. Only text of the direction that most of it has is looked at, and
+    names of columns that are set across it."""
+    counts = np.bincount(page.turn_N[page.turn_N < SLANTED], minlength=1)
+    turn = int(counts.argmax())
+    if turn:
+        page, rules = set_upright(page, turn), Rules.of(turned_boxes(page, rules.ends_R4, turn))
     free_N = page.turn_N == 0
     found: list[Grid] = []
 

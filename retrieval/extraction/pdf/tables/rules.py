@@ -32,6 +32,21 @@ class Rules:
     level_R3: np.ndarray
     upright_R3: np.ndarray
 
+    @classmethod
+    def of(cls, ends_R4: np.ndarray) -> Rules:
+        """From the corners of straight lines: left, top, right and bottom."""
+        size_R2 = ends_R4[:, 2:] - ends_R4[:, :2]
+        middle_R2 = (ends_R4[:, 2:] + ends_R4[:, :2]) / 2
+        level_R = size_R2[:, 0] >= size_R2[:, 1]
+        return cls(
+            np.column_stack([middle_R2[:, 1], ends_R4[:, 0], ends_R4[:, 2]])[level_R],
+            np.column_stack([middle_R2[:, 0], ends_R4[:, 1], ends_R4[:, 3]])[~level_R],
+        )
+
+    @property
+    def ends_R4(self) -> np.ndarray:
+        return np.concatenate([self.level_R3[:, [1, 0, 2, 0]], self.upright_R3[:, [0, 1, 0, 2]]])
+
 
 def read_rules(page: pdfium.PdfPage) -> Rules:
     """All straight horizontal and vertical lines of a page, also those drawn as thin filled areas."""
@@ -40,14 +55,7 @@ def read_rules(page: pdfium.PdfPage) -> Rules:
         segments.append(segment)
         if len(segments) >= MOST_THINGS:
             break
-    ends_R4 = Display(page).boxes(np.array(segments, np.float64).reshape(-1, 4))
-    size_R2 = ends_R4[:, 2:] - ends_R4[:, :2]
-    middle_R2 = (ends_R4[:, 2:] + ends_R4[:, :2]) / 2
-    level_R = size_R2[:, 0] >= size_R2[:, 1]
-    return Rules(
-        np.column_stack([middle_R2[:, 1], ends_R4[:, 0], ends_R4[:, 2]])[level_R],
-        np.column_stack([middle_R2[:, 0], ends_R4[:, 1], ends_R4[:, 3]])[~level_R],
-    )
+    return Rules.of(Display(page).boxes(np.array(segments, np.float64).reshape(-1, 4)))
 
 
 def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
