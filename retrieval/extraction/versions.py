@@ -8,7 +8,7 @@ VERSION = 2
 _HIDDEN = "hidden and deleted text set aside"
 _GAINS = {
     2: {
-        "pdf": "forms, comments, attached files, and tables without borders",
+        "pdf": "forms, comments, attached files, and tables without borders or printed sideways",
         "docx": f"headers, footers, numbering, comments, equations, charts, and {_HIDDEN}",
         "odt": f"headers, footers, numbering, and {_HIDDEN}",
         "pptx": f"SmartArt, charts, the order on the slide, and {_HIDDEN}",

@@ -116,11 +116,11 @@ def _shape_items(
     for below, above in heading_of.items():
         said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
         items_of[below] = [(0, said(text_of[above], text_of[below]))]
-        (x0, y0, x1, y1), (left, top, right, bottom) = boxes[above], boxes[below]
-        boxes[below] = min(x0, left), min(y0, top), max(x1, right), max(y1, bottom)
-    left = [one for one in range(len(shapes)) if one not in heading_of.values()]
-    for at in reading_order([boxes[one] for one in left]):
-        yield from items_of[left[at]]
+        one, other = boxes[above], boxes[below]
+        boxes[below] = min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+    units = [number for number in range(len(shapes)) if number not in heading_of.values()]
+    for at in reading_order([boxes[number] for number in units]):
+        yield from items_of[units[at]]
 
 
 def _with_heading(heading: str, text: str) -> str:

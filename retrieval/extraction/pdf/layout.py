@@ -259,7 +259,7 @@ def _distances(indices: np.ndarray, run_N: np.ndarray, box: np.ndarray) -> np.nd
     """Between each character of a line and the next; where the direction of reading changes (`run_N` counts on),
     between all that is read in the one and in the other."""
     x0, x1 = box[indices, 0], box[indices, 2]
-    distance = np.maximum(x0[1:] - x1[:-1], x0[:-1] - x1[1:])
+    distance: np.ndarray = np.maximum(x0[1:] - x1[:-1], x0[:-1] - x1[1:])
     turns = np.flatnonzero(np.diff(run_N))
     if len(turns):
         starts = np.r_[0, turns + 1]
