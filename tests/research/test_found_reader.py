@@ -43,7 +43,7 @@ def shown(document: str = "a") -> Shown:
     sentences = Sentences(
         Asked("When was the road closed?"), items, documents, torch.tensor([0.9, 0.4, 0.8, 0.1]), spans
     )
-    return Shown(document, sentences, {"a": "Roads"}, lambda _: 0.0, lambda _: "", True, 0.9, 0.0, texts)
+    return Shown(document, sentences, {"a": "Roads"}, lambda _: 0.0, lambda _: "", True, texts)
 
 
 def test_what_holds_the_answer_in_the_right_document_answers_and_elsewhere_neither() -> None:
