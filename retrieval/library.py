@@ -717,7 +717,7 @@ class Library:
 
     @property
     def bundles(self) -> Bundles:
-        """Files in which documents travel with their memory."""
+        """Documents with their memory, exported to a file and imported."""
         return Bundles(self, self._workspace, self._whole._catalogue)
 
     @property

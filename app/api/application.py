@@ -36,7 +36,7 @@ from app.api.uploads import UploadLimits, Uploads
 from app.assembly import server_token
 from app.auth import Authenticator, check_binding, is_loopback
 from app.http_security import FOR_GOOD, AccessMiddleware, ForwardedHeaders, PageHeaders, RequestShares
-from app.operations.metrics import CountProblems, Metrics, Readiness, Standing
+from app.operations.metrics import CountProblems, Gauges, Metrics, Readiness
 from app.operations.requests import NotedRoutes, WatchedRequests
 from app.preferences import PreferenceFolder
 from app.settings import Settings
@@ -71,7 +71,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     preferences = PreferenceFolder(settings.home, library.replicas.blobs)
     metrics, readiness = Metrics(), Readiness()
     ask_queue = _ask_queue(settings, metrics, library.replicas.announce)
-    metrics.registry.register(Standing(library, readiness, ask_queue.counts))
+    metrics.registry.register(Gauges(library, readiness, ask_queue.counts))
     problems = CountProblems(metrics)
     changes = changing.Changes()
     tools = build_mcp(library, ask_queue)

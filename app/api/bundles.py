@@ -1,4 +1,4 @@
-"""HTTP: libraries that travel in a file, out and in. What one person may see goes out; what comes in is theirs.
+"""HTTP: libraries exported to a file, and imported. What one person may see goes out; what comes in is theirs.
 
 Both take long, and much of disk and memory: one at a time of each person, few at a time of all, in turn; and a file
 that goes out has left before the same person's next one is written.
@@ -33,22 +33,22 @@ T = TypeVar("T")
 def router(uploads: Uploads) -> APIRouter:
     routes = APIRouter(tags=["bundles"])
     queue = FairQueue("cairn-bundle", at_once=AT_ONCE, each_waiting=EACH_WAITING)
-    leaving = _Leaving()
+    exports = _Exports()
 
     @routes.get("/bundle", response_class=FileResponse)
-    async def leave(library: RequestLibrary, person: Person, collection_id: str = "") -> FileResponse:
+    async def export(library: RequestLibrary, person: Person, collection_id: str = "") -> FileResponse:
         """All ready documents that may be read, or those of a collection, with their memory, in one file."""
-        leaving.begin(person)
+        exports.begin(person)
         try:
             name, path = await _in_turn(queue, person, lambda: _written(library, uploads, collection_id))
         except BaseException:
-            leaving.end(person)
+            exports.end(person)
             raise
-        after = BackgroundTask(leaving.end, person, path)
+        after = BackgroundTask(exports.end, person, path)
         return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=after)
 
     @routes.post("/bundle")
-    async def arrive(
+    async def import_(
         library: RequestLibrary,
         person: Person,
         file: Annotated[UploadFile, File()],
@@ -61,7 +61,7 @@ def router(uploads: Uploads) -> APIRouter:
     return routes
 
 
-class _Leaving:
+class _Exports:
     """Who has a file that is being written or sent. One each: slow clients would fill the disk with them."""
 
     def __init__(self) -> None:

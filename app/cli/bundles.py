@@ -11,7 +11,7 @@ import typer
 from app.cli.ingest import job_reader
 from app.cli.options import Call
 from app.cli.output import one_line, say, scope_of, size, tell, write_json
-from retrieval.types.records import Arrived
+from retrieval.types.records import ImportedDocument
 
 
 def export_library(
@@ -52,26 +52,26 @@ def import_library(
     """
     failed = count = 0
     with call.library(backup=True) as library:
-        arriving = library.bundles.import_from(
+        importing = library.bundles.import_from(
             file,
             collection=collection,
             reingest=reingest,
             on_checked=lambda documents: tell(f"{documents:,} documents, all as they were exported."),
             run_job=job_reader(library, sys.stderr),
         )
-        for arrived in arriving:
+        for imported in importing:
             count += 1
-            failed += arrived.status == "failed"
-            write_json(arrived.to_dict()) if call.as_json else _report(arrived)
+            failed += imported.status == "failed"
+            write_json(imported.to_dict()) if call.as_json else _report(imported)
     if not call.as_json:
         tell(f"{count - failed:,} of {count:,} documents are stored.")
     if failed:
         raise typer.Exit(1)
 
 
-def _report(arrived: Arrived) -> None:
-    source = one_line(arrived.source, 300)
-    if arrived.status == "failed":
-        tell(f"{source}: {arrived.error}")
+def _report(imported: ImportedDocument) -> None:
+    source = one_line(imported.source, 300)
+    if imported.status == "failed":
+        tell(f"{source}: {imported.error}")
     else:
-        say(f"{source}: {arrived.status}, {arrived.blocks:,} blocks, document {arrived.document_id}")
+        say(f"{source}: {imported.status}, {imported.blocks:,} blocks, document {imported.document_id}")

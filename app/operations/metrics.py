@@ -123,7 +123,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class Standing(Collector):
+class Gauges(Collector):
     """What is looked up when figures are read: readiness, queues, jobs, what is stored."""
 
     def __init__(self, library: Library, readiness: Readiness, num_questions: Callable[[], tuple[int, int]]):

@@ -1,1 +1,1 @@
-"""Libraries that travel: documents with their memory into one file, and out of it without being read again."""
+"""Libraries in a file: documents with their memory, exported, and imported without being read again."""

@@ -2,7 +2,7 @@
 
 - The whole file is checked before anything is changed: hashes, sizes, rows against text, memory against model.
 - Each document arrives at once: files first, then all of its rows in one transaction. After a crash the same command
-  goes on; what arrived is recognised by its content.
+  goes on; what was imported is recognised by its content.
 - The memory of another model is of no use here: such a bundle is refused, or its originals are read.
 """
 
@@ -24,11 +24,11 @@ from retrieval.errors import CairnError, ForeignBundle, catalogue_errors
 from retrieval.extraction.formats import FORMATS
 from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.ingest.intake import Intake
-from retrieval.types.records import Arrived, Exported, Job
+from retrieval.types.records import Exported, ImportedDocument, Job
 from storage.bundle import BundledRows, BundleReader, unpacked
 from storage.catalogue import Catalogue
-from storage.catalogue.arrivals import Arrival
 from storage.catalogue.collections import checked_name
+from storage.catalogue.imports import ImportedRows
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
@@ -64,7 +64,7 @@ class Bundles:
         reingest: bool = False,
         on_checked: Callable[[int], None] = lambda documents: None,
         run_job: Callable[[Job], Job] | None = None,
-    ) -> Iterator[Arrived]:
+    ) -> Iterator[ImportedDocument]:
         """Take in every document of a bundle, without reading it again; one result each, as they arrive.
 
         `collection`: all go there, instead of to collections named as they were. `reingest`: read the originals with
@@ -80,10 +80,10 @@ class Bundles:
             if collection is not None:
                 checked_name(collection)
             if not reingest:
-                for arrived in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
-                    if arrived.document_id is not None:
-                        note_terms(self._workspace.with_catalogue(self._whole), arrived.document_id)
-                    yield arrived
+                for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
+                    if imported.document_id is not None:
+                        note_terms(self._workspace.with_catalogue(self._whole), imported.document_id)
+                    yield imported
                 return
         run = run_job or (lambda job: self._library.run_job(job.id))
 
@@ -117,7 +117,7 @@ class _Checked:
 
 def import_bundle(
     workspace: Workspace, path: Path, *, collection: str | None, on_checked: Callable[[int], None]
-) -> Iterator[Arrived]:
+) -> Iterator[ImportedDocument]:
     """`on_checked` gets the number of documents once everything was found right. Raises `BadBundle`, `ForeignBundle`,
     `NotEnoughSpace`: then nothing was changed."""
     with BundleReader(path) as bundle:
@@ -141,13 +141,13 @@ def read_originals(
     *,
     collection: str | None,
     read: Callable[[Path, str, str | None], Job],
-) -> Iterator[Arrived]:
+) -> Iterator[ImportedDocument]:
     """Read the originals of a bundle with the model in use. `read` stores a file under a name, in a collection."""
     with BundleReader(path) as bundle:
         for folder in _folders(bundle):
             rows = _rows_of(bundle, None, folder).rows
             name = f"{folder}/original.{rows.kind}"
-            with tempfile.TemporaryDirectory(dir=workspace.home, prefix="arriving-") as place:
+            with tempfile.TemporaryDirectory(dir=workspace.home, prefix="import-") as place:
                 file = Path(place) / f"original.{rows.kind}"
                 with open(file, "wb") as written:
                     for piece in bundle.pieces(name):
@@ -155,10 +155,10 @@ def read_originals(
                 try:
                     job = read(file, rows.source, collection or rows.collection)
                 except CairnError as error:
-                    yield Arrived(rows.source, None, "failed", error=str(error))
+                    yield ImportedDocument(rows.source, None, "failed", error=str(error))
                     continue
             status = "failed" if job.state != "done" else "already stored" if job.note else "read again"
-            yield Arrived(rows.source, job.document_id, status, job.blocks, job.error)
+            yield ImportedDocument(rows.source, job.document_id, status, job.blocks, job.error)
 
 
 def fingerprint_of(bundle: BundleReader) -> MemoryFingerprint:
@@ -243,14 +243,14 @@ def _memory(bundle: BundleReader, loaded: LoadedModel, member: str, name: str) -
 
 def _take_in(
     workspace: Workspace, loaded: LoadedModel, bundle: BundleReader, found: _Checked, collection: str | None
-) -> Arrived:
+) -> ImportedDocument:
     """Files first, then the rows: a crash in between leaves files that `gc` removes."""
     rows, document_id, catalogue = found.rows, uuid4().hex, workspace.catalogue
     digest = loaded.fingerprint.digest
     name = collection or clean_name(rows.collection or "") or None
     known = catalogue.find_document(rows.original_sha256, digest)
     if known is not None:
-        return Arrived(rows.source, known.id, "already stored", known.num_blocks)
+        return ImportedDocument(rows.source, known.id, "already stored", known.num_blocks)
     stored_file = f"{document_id}.{rows.kind}"
     # What the file was before it was unlocked only the bundle says: believed, a lie would make that file "stored".
     new = NewDocument(document_id, rows.source, rows.title, rows.kind, rows.original_sha256, digest, stored_file)
@@ -261,7 +261,7 @@ def _take_in(
                 began = uptime()
                 for number in range(len(rows.shard_blocks)):
                     written.append(_write(loaded, bundle, found.shard(number), document_id))
-                arrival = Arrival(
+                imported = ImportedRows(
                     document=new,
                     text=found.text,
                     num_tokens=rows.num_tokens,
@@ -273,16 +273,16 @@ def _take_in(
                     properties=rows.property_rows(),
                 )
                 require_fresh(began, workspace.blobs.settle_seconds)
-                submitted = catalogue.add_arrival(arrival, collection=name)
+                submitted = catalogue.add_imported(imported, collection=name)
         except BaseException:
             workspace.store.delete([one.name for one in written])
             raise
         if submitted.already_stored:  # by somebody else meanwhile
             workspace.store.delete([one.name for one in written])
-            return Arrived(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
+            return ImportedDocument(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
     write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
-    return Arrived(rows.source, document_id, "imported", submitted.document.num_blocks)
+    return ImportedDocument(rows.source, document_id, "imported", submitted.document.num_blocks)
 
 
 def _write(loaded: LoadedModel, bundle: BundleReader, member: str, document_id: str) -> ShardFile:

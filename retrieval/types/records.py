@@ -34,7 +34,7 @@ class Exported(Record):
 
 
 @dataclass(frozen=True)
-class Arrived(Record):
+class ImportedDocument(Record):
     """One document of a bundle: `status` is "imported", "already stored", "read again" or "failed" (see `error`)."""
 
     source: str

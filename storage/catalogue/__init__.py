@@ -17,12 +17,12 @@ from pathlib import Path
 
 from storage.blobs.protocol import Blobs
 from storage.catalogue.answers import AnswerRepository
-from storage.catalogue.arrivals import ArrivalRepository
 from storage.catalogue.collections import CollectionRepository
 from storage.catalogue.database import LEASE_SECONDS, Database
 from storage.catalogue.documents import DocumentRepository
 from storage.catalogue.folders import FolderRepository
 from storage.catalogue.home import Home
+from storage.catalogue.imports import ImportRepository
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
@@ -45,7 +45,7 @@ class Catalogue(
     AnswerRepository,
     UserRepository,
     FolderRepository,
-    ArrivalRepository,
+    ImportRepository,
     PropertyRepository,
     SharedValueRepository,
     TermRepository,

@@ -21,7 +21,7 @@ FOR_ANY_PRINCIPAL = {
     *("answer", "answers", "save_answer", "delete_answer", "ensure_conversation"),
     *("title_keys", "put_title_keys", "users", "user_named", "own_groups", "access"),
     *("put_fingerprint", "give_unread", "fingerprints"),
-    *("add_arrival", "properties_of", "set_properties", "documents_where"),
+    *("add_imported", "properties_of", "set_properties", "documents_where"),
 }
 METHODS = [name for name, _ in inspect.getmembers(Catalogue, inspect.isfunction) if not name.startswith("_")]
 

@@ -1,4 +1,4 @@
-"""Documents that arrive whole, read elsewhere by the same model: all of their rows in one transaction."""
+"""Documents imported whole, read elsewhere by the same model: all of their rows in one transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from storage.records import NewBlock, NewDocument, Page, Property, Shard, ShardF
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ImportedRows:
     """A document with everything that was made from it; `shards` with the blocks of each."""
 
     document: NewDocument
@@ -39,9 +39,9 @@ class Arrival:
     properties: Sequence[Property] = ()
 
 
-class ArrivalRepository(Repository):
+class ImportRepository(Repository):
     @for_any_principal
-    def add_arrival(self, arrival: Arrival, *, collection: str | None = None) -> Submitted:
+    def add_imported(self, imported: ImportedRows, *, collection: str | None = None) -> Submitted:
         """Create a ready document of the principal's, unless they have the same content stored by the same model.
 
         Its memory files are written before. `collection` as in `add_document`.
@@ -50,33 +50,33 @@ class ArrivalRepository(Repository):
             new, existing = insert_document(
                 connection,
                 self.principal,
-                arrival.document,
+                imported.document,
                 collection,
                 state="ready",
-                num_pages=len(arrival.pages),
-                num_characters=len(arrival.text),
-                num_tokens=arrival.num_tokens,
-                notes=json.dumps(list(arrival.notes)),
+                num_pages=len(imported.pages),
+                num_characters=len(imported.text),
+                num_tokens=imported.num_tokens,
+                notes=json.dumps(list(imported.notes)),
             )
             if existing is not None:
                 return existing
-            _insert_contents(connection, new, arrival)
+            _insert_contents(connection, new, imported)
             mark_memory_changed(connection)
             return Submitted(one_document(connection, self.principal, new.id), None, already_stored=False)
 
 
-def _insert_contents(connection: Any, new: NewDocument, arrival: Arrival) -> None:
-    compressed = zlib.compress(arrival.text.encode("utf-8", "surrogatepass"), 6)
-    text = {"document_id": new.id, "text": compressed, "extras": json.dumps(dict(arrival.extras))}
+def _insert_contents(connection: Any, new: NewDocument, imported: ImportedRows) -> None:
+    compressed = zlib.compress(imported.text.encode("utf-8", "surrogatepass"), 6)
+    text = {"document_id": new.id, "text": compressed, "extras": json.dumps(dict(imported.extras))}
     connection.execute(insert(document_texts).values(text))
-    if arrival.pages:
-        connection.execute(insert(pages), [{"document_id": new.id} | vars(page) for page in arrival.pages])
-    insert_properties(connection, new.id, arrival.properties)
-    if arrival.title_keys:
-        keys = {"document_id": new.id, "title": new.title, "packed": arrival.title_keys}
+    if imported.pages:
+        connection.execute(insert(pages), [{"document_id": new.id} | vars(page) for page in imported.pages])
+    insert_properties(connection, new.id, imported.properties)
+    if imported.title_keys:
+        keys = {"document_id": new.id, "title": new.title, "packed": imported.title_keys}
         connection.execute(insert(title_keys).values(keys))
     first_ordinal = size_bytes = 0
-    for file, new_blocks in arrival.shards:
+    for file, new_blocks in imported.shards:
         row = vars(file) | {"document_id": new.id, "first_ordinal": first_ordinal}
         row["first_block_id"] = reserve_block_ids(connection, file.num_blocks)
         committed = record_of(Shard, connection.execute(insert(shards).values(row).returning(shards)).one())
