@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from retrieval.extraction.ocr.languages import DEFAULT, language_files
 from retrieval.extraction.process.admission import Admission
 from retrieval.extraction.process.ipc import IMAGE, read_document, read_progress, read_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.progress import ARRANGING, EXTRACTING, RECOGNISING, ExtractProgress
 
-__all__ = ["ExtractLimits", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page", "unlock"]
+__all__ = [
+    "ExtractLimits", "ExtractProgress", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page",
+    "unlock",
+]  # fmt: skip
 
 _START_SECONDS = 20.0  # for the process itself to start on a busy machine
 _CLOCK_FACTOR = 3.0  # wall clock to processor time, for machines that do other work
@@ -36,6 +38,20 @@ _PICTURE_BYTES = 1200 << 20
 _SANDBOX = Sandbox()
 _languages: str | None = DEFAULT
 atexit.register(_SANDBOX.close)
+
+EXTRACTING, RECOGNISING, ARRANGING = "extracting", "recognising", "arranging"
+"""The text of the file; text in its pictures; the file once more, with that text at its place."""
+
+
+@dataclass(frozen=True)
+class ExtractProgress:
+    """`done` of `total` pages, whose text has `characters` so far; while text in pictures is recognised: of these
+    pictures."""
+
+    stage: str
+    done: int
+    total: int
+    characters: int = 0
 
 
 def set_reader_limits(memory_bytes: int) -> None:

@@ -117,7 +117,7 @@ FORMATS = (
     Format("txt", "plain text", (".txt", ".text"), "text/plain", f"{_HERE}.markup:extract_text"),
     Format("json", "JSON", (".json",), "application/json", f"{_HERE}.structured:extract_json"),
     Format("xml", "XML", (".xml",), "application/xml", f"{_HERE}.structured:extract_xml"),
-    Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.source_code:extract_code"),
+    Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.structured:extract_code"),
 )  # fmt: skip
 CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)
 DRAWN_KINDS = frozenset(each.kind for each in FORMATS if each.drawn)

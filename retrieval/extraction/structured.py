@@ -1,9 +1,10 @@
-"""JSON and XML files as sentences: every value stands behind its name and the branch that it belongs to."""
+"""JSON and XML files as sentences: every value stands behind its name and the branch that it belongs to. Programs, and
+what is neither JSON nor XML, as text whose places are line numbers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, text_bytes
-from retrieval.extraction.parts import from_blocks
-from retrieval.extraction.source_code import code_document
+from retrieval.extraction.parts import Part, from_blocks, from_parts
 
 _DEEPEST = 100
 _BRANCH = " / "
 _LINES_A_BLOCK = 20
+_LINES = 40  # of a part, at least
+_MOST_LINES = 60
+_TAB = 4
 
 
 def extract_json(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -119,3 +122,30 @@ def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]
     yield from _sentence((*branch, name), values)
     for child in deeper:
         yield from _elements(child, (*branch, name))
+
+
+def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Raises ExtractError."""
+    source, encoding, notes = decode(text_bytes(path, limits))
+    return code_document(source, encoding, notes, path, limits)
+
+
+def code_document(
+    source: str, encoding: str, notes: Sequence[str], path: Path, limits: ExtractLimits
+) -> ExtractedDocument:
+    """The text as it stands."""
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return from_parts(_parts(lines), "", path, {"encoding": encoding}, limits, notes)
+
+
+def _parts(lines: list[str]) -> Iterator[Part]:
+    """Pieces that end at an empty line where there is one soon."""
+    first = 0
+    while first < len(lines):
+        last = min(first + _LINES, len(lines))
+        while last < min(first + _MOST_LINES, len(lines)) and lines[last - 1].strip():
+            last += 1
+        text = clean_text("\n".join(line.expandtabs(_TAB).rstrip() for line in lines[first:last])).strip("\n")
+        if text.strip():
+            yield Part(f"lines {first + 1}–{last}" if last > first + 1 else f"line {last}", [(0, text)])
+        first = last

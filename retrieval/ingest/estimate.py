@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import NothingToRead
-from retrieval.extraction.extract import extract, recognises_pictures
-from retrieval.extraction.progress import RECOGNISING, ExtractProgress
+from retrieval.extraction.extract import RECOGNISING, ExtractProgress, extract, recognises_pictures
 from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
 

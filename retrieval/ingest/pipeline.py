@@ -26,8 +26,7 @@ from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, Cancelled, ExtractError, ran_out_of_memory
 from retrieval.extraction import character_places
 from retrieval.extraction.document import aside_notes
-from retrieval.extraction.extract import ExtractedDocument, extract
-from retrieval.extraction.progress import EXTRACTING, ExtractProgress
+from retrieval.extraction.extract import EXTRACTING, ExtractedDocument, ExtractProgress, extract
 from retrieval.extraction.versions import VERSION
 from retrieval.index.rare_terms import note_terms
 from retrieval.index.title_keys import keep_title

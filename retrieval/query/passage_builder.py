@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from retrieval.extraction import character_places
 from retrieval.extraction.formats import CELL_KINDS
-from retrieval.extraction.office.cell_names import ROWS_A_PAGE, cells_of
+from retrieval.extraction.office.sheets import ROWS_A_PAGE, cells_of
 from retrieval.index.terms import described_name
 from retrieval.query.passage_spans import readable_span
 from retrieval.query.sentences import Hit

@@ -16,10 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import Aside, Exhibits, ExtractedDocument, ExtractedPage, ExtractedTable
+from retrieval.extraction.document import (
+    Aside,
+    Exhibits,
+    ExtractedBox,
+    ExtractedDocument,
+    ExtractedPage,
+    ExtractedTable,
+)
 from retrieval.extraction.exhibits import within_limits
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.office.cell_names import ROWS_A_PAGE
 from retrieval.extraction.parts import remark_text, too_long
 from retrieval.extraction.table_rows import (
     Merged,
@@ -31,6 +37,9 @@ from retrieval.extraction.table_rows import (
     own_cells,
     row_sentences,
 )
+
+ROWS_A_PAGE = 1000
+"""All pages of a sheet are so high; their width is the sheet's columns."""
 
 
 @dataclass(frozen=True)
@@ -243,3 +252,27 @@ class _Text:
             np.concatenate(self._page_parts), np.concatenate(self._line_parts), np.concatenate(self._box_parts),
             tuple(notes),
         )  # fmt: skip
+
+
+def cells_of(boxes: Sequence[ExtractedBox], width: float, height: float, first_row: int) -> str:
+    """The range of cells that boxes of one page enclose, as spreadsheets name it ("B17:D18"); "" without boxes.
+
+    `width`, `height`: columns and rows of the page; `first_row`: the row at its top, counted from 0.
+    """
+    if not boxes:
+        return ""
+    left, right = min(box.x0 for box in boxes) * width, max(box.x1 for box in boxes) * width
+    top, bottom = min(box.y0 for box in boxes) * height, max(box.y1 for box in boxes) * height
+    first = f"{column_name(round(left))}{first_row + round(top) + 1}"
+    last = f"{column_name(round(right) - 1)}{first_row + round(bottom)}"
+    return first if first == last else f"{first}:{last}"
+
+
+def column_name(column: int) -> str:
+    """A for column 0, AA for column 26."""
+    letters = ""
+    column += 1
+    while column:
+        column, letter = divmod(column - 1, 26)
+        letters = chr(ord("A") + letter) + letters
+    return letters

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,6 +35,10 @@ _WORD_TO_LETTER_GAP = 1.5  # in such a heading
 _DROP_CAP = 1.7  # times the size of the letters behind it
 _EDGES_TRIED = 80  # with more left edges than this, only those shared by several fragments are tried as gutters
 _GUTTER_ROWS = 4  # two columns have at least this many lines side by side
+_FEWEST_NUMBERS = 4
+_ALIGNED_NUMBERS = 3.0  # points
+_RUNS_ON = 0.3  # of the lines begin with a small letter; fewer do in numbered lists and tables
+_LONGEST_NUMBER = 4  # digits
 _PROSE_CHARACTERS = 14  # least median length of a line in a column of prose
 
 
@@ -309,3 +314,40 @@ def _is_spaced_out(code_N: np.ndarray, is_space: np.ndarray) -> bool:
 def _is_drop_cap(page: PageCharacters, indices: np.ndarray, size_N: np.ndarray) -> bool:
     """Whether a line begins with a letter as high as several lines."""
     return len(indices) > 1 and chr(page.code_N[indices[0]]).isupper() and size_N[0] > _DROP_CAP * size_N[1]
+
+
+# --- numbers of lines ------------------------------------------------------------------------------------------------
+
+
+def line_numbers(page: PageCharacters) -> np.ndarray:
+    """number_N: which characters are numbers of lines: aligned, rising by one step, beside lines of running text."""
+    found_N = np.zeros(len(page.code_N), bool)
+    digit_N = (page.turn_N == 0) & (page.code_N >= ord("0")) & (page.code_N <= ord("9"))
+    if digit_N.sum() < _FEWEST_NUMBERS:
+        return found_N
+    f = make_fragments(page, np.flatnonzero(page.turn_N == 0), *upright(page, 0))
+    is_number_F = np.array([len(m) <= _LONGEST_NUMBER and bool(digit_N[m].all()) for m in f.members], bool)
+    if is_number_F.sum() < _FEWEST_NUMBERS:
+        return found_N
+    rows = [row for row in rows_by_height(f, np.arange(len(f.members))) if len(row) == 2]
+    for numbers in (
+        [(row[0], row[1]) for row in rows if is_number_F[row[0]]],
+        [(row[-1], row[0]) for row in rows if is_number_F[row[-1]]],
+    ):
+        if _are_of_lines(page, f, numbers):
+            for number, _ in numbers:
+                found_N[f.members[number]] = True
+    return found_N
+
+
+def _are_of_lines(page: PageCharacters, f: Fragments, numbers: Sequence[tuple[int, int]]) -> bool:
+    """`numbers`: fragments from top to bottom, each with that where the text of its line begins."""
+    if len(numbers) < _FEWEST_NUMBERS:
+        return False
+    own, text = np.array(numbers).T
+    values = [int("".join(map(chr, page.code_N[f.members[number]].tolist()))) for number in own.tolist()]
+    steps = {below - above for above, below in pairwise(values)}
+    aligned = min(np.ptp(f.x1[own]), np.ptp(f.x0[own])) < _ALIGNED_NUMBERS
+    beside = f.x1[own].max() < f.x0[text].min() or f.x0[own].min() > f.x1[text].max()
+    runs_on = np.mean([chr(page.code_N[f.members[start][0]]).islower() for start in text.tolist()])
+    return bool(aligned and beside and len(steps) == 1 and min(steps) > 0 and runs_on >= _RUNS_ON)

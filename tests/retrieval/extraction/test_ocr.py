@@ -14,10 +14,18 @@ from PIL import Image, ImageDraw, ImageFont
 
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction import extract as reading
-from retrieval.extraction.extract import ExtractLimits, extract, render_page, set_ocr
+from retrieval.extraction.extract import (
+    ARRANGING,
+    EXTRACTING,
+    RECOGNISING,
+    ExtractLimits,
+    ExtractProgress,
+    extract,
+    render_page,
+    set_ocr,
+)
 from retrieval.extraction.formats import format_of
 from retrieval.extraction.ocr.languages import installed_languages, language_files
-from retrieval.extraction.progress import ARRANGING, EXTRACTING, RECOGNISING, ExtractProgress
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 

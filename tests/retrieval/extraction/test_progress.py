@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from retrieval.extraction.extract import ExtractLimits, extract
+from retrieval.extraction.extract import EXTRACTING, RECOGNISING, ExtractLimits, ExtractProgress, extract
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
 from retrieval.extraction.process import ipc, sandbox
-from retrieval.extraction.progress import EXTRACTING, RECOGNISING, ExtractProgress
 from retrieval.ingest import estimate
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 

@@ -15,8 +15,8 @@ from openpyxl.styles import Font
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside
 from retrieval.extraction.extract import ExtractLimits, extract
-from retrieval.extraction.office.cell_names import cells_of, column_name
 from retrieval.extraction.office.number_formats import shown_number
+from retrieval.extraction.office.sheets import cells_of, column_name
 from tests.retrieval.extraction.reading import SMALL, read, written
 from tests.retrieval.packed import repacked
 

@@ -117,10 +117,6 @@ class Words:
         gaps = self.f.x0[row[1:]] - self.f.x1[row[:-1]]
         return bool((gaps > _GUTTER * self.size).any())
 
-    def is_running_text(self, rows: Sequence[Row]) -> bool:
-        """Whether most lines have no gap between cells."""
-        return sum(not self.has_gap(row) for row in rows) > len(rows) / 2
-
     def has_number(self, row: Row) -> bool:
         return any(is_number(self.text([word])) for word in row)
 
@@ -287,8 +283,6 @@ def _between(words: Words, heading: list[Row], levels: Sequence[float], left: fl
     last = words.between(levels[-2], levels[-1], left, right)
     if len(body) < 2 or not last or words.is_far(heading, body):
         return None
-    if len(levels) > 3 and words.is_running_text(last):  # a caption between two tables
-        return None
     return words.grid(heading, body, levels)
 
 
@@ -328,24 +322,12 @@ def aligned_tables(words: Words, rules: Rules) -> Iterator[Grid]:
         run: list[Row] = []
         if gaps[number] and sum(numbers[number + 1 : number + 5]) > 1:
             run = _aligned_run(words, rows[number : number + _LONGEST_TABLE])
-        grid = _with_heading(words, run)
-        if grid is None and len(run) > 2:
-            grid = words.grid([], run)
+        grid = words.grid([], run) if len(run) > 2 else None
         if grid is not None and has_heading(page, grid) and has_numbers(page, grid):
             yield grid
             number += len(run)
         else:
             number += 1
-
-
-def _with_heading(words: Words, run: Sequence[Row]) -> Grid | None:
-    """The table of these lines if its heading has two lines or more: lines without a number, above lines that all have
-    one."""
-    count = next((number for number, row in enumerate(run) if words.has_number(row)), 0)
-    body = run[count:]
-    if not 2 <= count <= _HEADING_LINES or len(body) < 3 or not all(map(words.has_number, body)):
-        return None
-    return words.grid(run[:count], body)
 
 
 def _aligned_run(words: Words, rows: Sequence[Row]) -> list[Row]:
