@@ -81,7 +81,7 @@ class Shown:
     @cached_property
     def table(self) -> tuple[Tensor, Tensor]:
         """features_SF of all features, and whether each sentence may be quoted (bool_S)."""
-        weighed = weigh(self.sentences, Ranker(NAMES, (1.0,) * len(NAMES), (1.0,) * len(NAMES)), self.title_of)
+        weighed = weigh(self.sentences, Ranker(NAMES, (1.0,) * len(NAMES), (1.0,) * len(NAMES)))
         return weighed.features_SF, weighed.scores_S.isfinite()
 
     @cached_property
@@ -93,7 +93,7 @@ class Shown:
 
     def quoted(self, ranker: Ranker) -> tuple[Signs, float]:
         """What is known of the quotation, and how much of the answer it holds."""
-        (best,) = choose(weigh(self.sentences, ranker, self.title_of), 1)
+        (best,) = choose(weigh(self.sentences, ranker), 1)
         return best.signs, self.held([self.spelled(best)]) if self.answerable else 0.0
 
 
@@ -108,7 +108,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         retrieved = with_whole_lists(passages, retrieve(workspace, index, snapshot, question))
         found, candidates = retrieved.found, retrieved.candidates
         quoting = quoting_from(workspace, passages, candidates)
-        sentences, title_of = candidate_sentences(
+        sentences = candidate_sentences(
             workspace, index, passages, found, candidates, quoting, lambda each: reader.read(retrieved.spelled, each)
         )
     if not sentences.items:
@@ -118,6 +118,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         return "".join(text for text, _ in quoting.words(quotation.places))
 
     text_of = {each: passages.text(each) for each in set(sentences.documents)}
+    title_of = {each: passages.name(each) for each in text_of}
     return Shown(document, sentences, title_of, held, spelled, bool(row["answers"]), text_of)
 
 

@@ -67,7 +67,7 @@ def outcome_of_reading(ranker: Ranker, reader: SecondLook, best: Quotation) -> O
     assert best.chance is not None and best.not_here is not None, "a reader read it"
     decision = ranker.decision
     if ranker.weighs_reading:
-        none, sure = decision.p_none(best.signs) >= decision.none_above, decision.is_sure(best.signs)
+        none, sure = decision.p_none(best.signs) >= decision.none_above, best.sure
     else:
         none, sure = best.not_here >= reader.absent_above, best.chance >= reader.sure_above
     return "not_found" if none else "found" if sure else "perhaps"

@@ -90,11 +90,11 @@ class Decoder:
         if opened.second_look is not None:
             read = partial(opened.second_look.read, retrieved.spelled, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
-        sentences, title_of = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
+        sentences = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
         if not sentences.items:
             decoded.quotations = [Quotation([], range(0))]
             return
-        weighed = weigh(sentences, opened.ranker, title_of)
+        weighed = weigh(sentences, opened.ranker)
         decoded.quotations = choose(weighed, 1 + OTHER_SENTENCES)
         if sentences.spans is not None:
             decoded.shares_C = weighed.shares_of_blocks(len(candidates))

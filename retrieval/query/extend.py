@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-from model.scoring.sentences import is_row
-
 LONGEST_ANNOUNCED = 700
 """Characters of a quotation with what it announces; items that do not fit are left out."""
 
@@ -52,25 +50,6 @@ def announced_end(text: str, start: int, stop: int, limit: int | None = None) ->
         end, items = item.end(), items + 1
     fewest = 1 if said.endswith(":") or is_caption else 2
     return end if items >= fewest else stop
-
-
-def captioned_start(text: str, start: int, limit: int) -> int:
-    """Where the rows of a table begin whose caption stands below them, at `start`, no earlier than `limit` and no more
-    than may be quoted; `start` if they do not stand right before it."""
-    if not _CAPTION.match(text, start):
-        return start
-    begin = start
-    while begin > limit:
-        stop = limit + len(text[limit:begin].rstrip())
-        line = text.rfind("\n", 0, stop) + 1
-        if (
-            line < max(limit, start - LONGEST_ANNOUNCED)
-            or text.count("\n", stop, begin) > 2
-            or not is_row(text[line:stop])
-        ):
-            break
-        begin = line
-    return begin
 
 
 def goes_on(text: str, position: int) -> bool:

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from model.inference.generate import Place, QuoteSource, word_starts
 from model.reading.ranker import Signs
 from model.scoring.sentences import sentence_borders
-from retrieval.query.extend import announced_end, captioned_start, is_antecedent, refers_back
+from retrieval.query.extend import announced_end, is_antecedent, refers_back
 from storage.records import Block
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Quotation:
 
     After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
     `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores);
-    `signs`: what is known of it, see `model.reading.ranker.Signs`.
+    `signs`: what is known of it, see `model.reading.ranker.Signs`; `sure`: whether it is more than a guess.
     """
 
     places: list[Place]
@@ -54,6 +54,7 @@ class Quotation:
     not_here: float | None = None
     share: float = 0.0
     signs: Signs = field(default_factory=dict)
+    sure: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,6 @@ def sentences_of_run(
             antecedent = []
             if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
                 antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
-            elif not announced and (rows := captioned_start(text, start, first)) < start:
-                antecedent = [place for place, _ in _tokens_within(placed, run, rows, start) if place not in places]
             start, stop = max(start, first), min(stop, last)
             yield Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced)
 

@@ -25,7 +25,8 @@ def judged(ranker: Ranker, look, none: float, chance: float, block: float, sente
         "none": log_odds(none), "reader_logprob": math.log(max(chance, 1e-5)), "late_interaction": sentence,
         "block": block, "unmatched": unmatched,
     }  # fmt: skip
-    best = Quotation([], range(0), sentence, chance, none, signs=signs)
+    sure = ranker.weighs_reading and ranker.decision.is_sure(signs)
+    best = Quotation([], range(0), sentence, chance, none, signs=signs, sure=sure)
     return outcome_of_reading(ranker, look, best)
 
 

@@ -66,7 +66,10 @@ def test_a_row_stands_alone(chances):
     assert quoted(rows, **chances)[0] == "North; Price: 1; Stock: 2."
 
 
-def test_a_caption_below_its_table_is_quoted_with_the_rows():
-    table = "Prices follow.\n\nNorth; Price: 1; Stock: 2.\nSouth; Price: 3; Stock: 4.\n\nTable 1: Prices of water."
-    assert quoted(table, Table=0.8)[0] == table.split("follow.")[1].strip()
-    assert quoted("Water is dear there.\n\nTable 1: Prices of water.", Table=0.8)[0] == "Table 1: Prices of water."
+def test_a_field_of_a_form_stands_alone():
+    form = "Collected from: Vine Hill 8.\nBrought to: Canal Quay 21.\nWeight: 40 kg."
+    assert quoted(form, Canal=0.1)[0] == "Brought to: Canal Quay 21."
+
+
+def test_a_question_is_quoted_with_the_answer_behind_it_however_well_it_matches():
+    assert quoted("When does supper begin?\n\nIt is served at six.", supper=0.9)[0].endswith("It is served at six.")

@@ -8,10 +8,7 @@ import torch
 
 from retrieval.query.extend import announced_end, goes_on, is_item
 from retrieval.query.retrieve import Candidates, Retrieved
-from retrieval.query.sentences import Quoting
 from retrieval.query.whole_lists import with_whole_lists
-from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
-from tests.tiny_model import tiny_model
 
 ITEMS = [f"• item number {number} of the list" for number in range(6)]
 TEXT = "What to pack:\n" + "\n".join(ITEMS) + "\n\nNothing else is needed on the road."
@@ -44,25 +41,6 @@ def test_a_heading_announces_a_list_of_two_items_or_more() -> None:
     prose = "It is closed.\n● Welcome\n● News"
     assert announced_end(prose, 0, len("It is closed.")) == len("It is closed."), "a whole sentence announces nothing"
     assert announced_end(text, 7, 16) == 16 and is_item(text[7:16]), "nor does an item"
-
-
-@pytest.mark.parametrize(
-    ("matched", "said"), [("Agenda", "Agenda\n- Welcome to all\n- News"), ("Welcome", "- Welcome to all")]
-)
-def test_who_asks_for_the_list_gets_it_and_who_asks_for_an_item_the_item(matched, said) -> None:
-    """The second look points at the first item both times; what search matched tells which is meant."""
-    model = tiny_model(block_size=16)
-    text = "Agenda\n- Welcome to all\n- News\n\nA fox sleeps here at night."
-    blocks = blocks_of(model, text)
-    matches_QCL = torch.full((1, len(blocks), 16), 0.1)
-    at = text.index(matched)
-    matches_QCL[0, at // 15, at % 15] = 0.9
-    quoting = Quoting(model, blocks)
-    found = best_sentences(quoting, matches_QCL, {"d": text}, read=reading_of(Welcome=0.9))[0]
-    assert text[slice(*quoting.span(found.places))].strip() == said
-    pointed = found.places[found.pointed.start : found.pointed.stop]
-    spelt = text[slice(*quoting.span(pointed))].strip()
-    assert spelt == ("- Welcome to all\n- News" if matched == "Agenda" else "Welcome")
 
 
 def snapshot_of(ordinals, documents):
