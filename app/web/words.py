@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.web.gradio_styles import sheet_names
 from retrieval.types.answers import (
+    FOR_WRITERS,
     FROM_ITSELF,
     ONE_SENTENCE,
     OUTCOMES,
@@ -27,6 +28,7 @@ def page_words() -> str:
         "OUTCOMES": OUTCOMES,
         "WHO_CHOSE": WHO_CHOSE,
         "FROM_ITSELF": FROM_ITSELF,
+        "FOR_WRITERS": FOR_WRITERS,
         "ONE_SENTENCE": ONE_SENTENCE,
         "WRITER_SET_UP": WRITER_SET_UP,
         "QUOTED_INSTEAD": QUOTED_INSTEAD,

@@ -22,6 +22,7 @@ import torch
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import DeletedMeanwhile
 from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.computed import decoded_from_rows
 from retrieval.query.decode import Decoded, Decoder
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.landmark_reader import LandmarkReader
@@ -71,7 +72,11 @@ class Answerer:
             found = retrieve(self._workspace, self._index, snapshot, self._question)
             self._passages.blocks(found.block_ids)
             retrieved = with_whole_lists(self._passages, found)
-            decoded = yield from decoder.decode(retrieved, cancelled)
+            decoded = decoded_from_rows(self._workspace, self._passages, retrieved)
+            if decoded is not None:
+                yield from decoded.tokens
+            else:
+                decoded = yield from decoder.decode(retrieved, cancelled)
             evidence = self._evidence(retrieved, decoded)
             answer = self._assemble(retrieved, decoded, evidence)
             store_answer(self._workspace, answer, evidence.document_ids)
@@ -88,7 +93,7 @@ class Answerer:
             text=text or ("" if decoded.interrupted else NOTHING_FOUND),
             found=bool(text) or decoded.interrupted,
             confidence=retrieved.found.confidence,
-            quote=retrieved.quote,
+            quote=retrieved.quote and not decoded.rows,
             tokens=tuple(tokens),
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
@@ -110,7 +115,7 @@ class Answerer:
                 "space": reading.space if reading else None,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
-                "survey": bool(retrieved.quote) and asks_for_a_survey(question.text),
+                "survey": retrieved.quote and not decoded.rows and asks_for_a_survey(question.text),
                 "anyway": question.anyway,
                 "interrupted": decoded.interrupted,
                 "scope": (question.scope or Scope()).to_dict(),
@@ -148,6 +153,9 @@ class Answerer:
     def _evidence(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
         if not decoded.tokens:
             return self._only_found(retrieved)
+        if decoded.rows:
+            passages = self._passages.passages(join_neighbours(decoded.rows, self._question.k, max), max)
+            return _Evidence(passages, self._near_misses(retrieved, passages), {}, ())
         if decoded.reading is not None and decoded.reading.mass is not None:
             return self._attended(retrieved, decoded.reading.mass)
         return self._found(retrieved, decoded)

@@ -18,7 +18,7 @@ from retrieval.query.question import Question
 from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quoting_from, weigh
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
-from retrieval.query.sentences import Quotation, Quoting
+from retrieval.query.sentences import Hit, Quotation, Quoting
 from retrieval.types.answers import AnswerToken, DecidedBy, Outcome
 
 _CHARACTERS_A_TOKEN = 4
@@ -40,6 +40,8 @@ class Decoded:
     p_none: float = 0.0
     """How likely none does."""
     outcome: Outcome = "not_found"
+    rows: Sequence[Hit] = ()
+    """Where the answer was computed: the blocks of the rows that it is from."""
     interrupted: bool = False
     """Whether it was stopped before its end."""
     reading: Reading | None = None
@@ -47,7 +49,10 @@ class Decoded:
 
     @property
     def decided_by(self) -> DecidedBy:
-        """Who chose the words: attention those that were generated, a reader or search alone a whole sentence."""
+        """Who chose the words: attention those that were generated, a reader or search alone a whole sentence, nobody
+        those that were computed."""
+        if self.rows:
+            return "rows"
         if self.reading is not None:
             return "attention"
         read = any(quotation.chance is not None for quotation in self.quotations)

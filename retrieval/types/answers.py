@@ -26,9 +26,9 @@ from retrieval.types.serialisation import Record
 Outcome = Literal["found", "perhaps", "not_found"]
 """Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
 
-DecidedBy = Literal["attention", "reader", "search", "writer"]
+DecidedBy = Literal["attention", "reader", "search", "rows", "writer"]
 """Who chose the words of an answer: the attention of the model that wrote it, a reader that marked a sentence, search
-alone, or a writer."""
+alone, the rows of a table that it was computed from, or a writer."""
 
 Space = Literal["memory", "candidates"]
 """What attention chose from: all that is in scope, or the candidates of the search."""
@@ -152,6 +152,7 @@ WHO_CHOSE: dict[DecidedBy, str] = {
     "attention": "Attention chose these passages among the stored blocks, and the model wrote the answer from them.",
     "reader": "Search found these passages, and a reader chose the sentence. Attention decided nothing.",
     "search": "Search found these passages, and their stored keys chose the sentence. Attention decided nothing.",
+    "rows": "Computed from the rows of one table, which are shown. No model chose anything.",
     "writer": "",
 }
 """Of the words of an answer. What a writer was given is said where its answer stands."""
@@ -164,13 +165,12 @@ WRITER_SET_UP: Final = (
 
 NEEDS_WRITER: Final = "This needs a writer. Two lines set one up (docs/writers.md):\n  " + "\n  ".join(WRITER_SET_UP)
 
-ONE_SENTENCE: Final = (
-    "This is one sentence. Summaries, lists, counts and comparisons of whole documents need a writer. Two lines set "
-    "one up:"
-)
+FOR_WRITERS: Final = "Summaries, lists, counts and comparisons of whole documents need a writer. Two lines set one up:"
+ONE_SENTENCE: Final = f"This is one sentence. {FOR_WRITERS}"
 _SURVEY = re.compile(
     r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|list (?:all|every|each)|"
-    r"main (?:points|topics|ideas|findings)|what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
+    r"main (?:points|topics|ideas|findings)|how many (?:rows|records)|(?:sum|average|mean) of (?:all|the)|"
+    r"what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
     re.IGNORECASE,
 )
 
@@ -188,7 +188,7 @@ def understood_note(answer: Answer) -> str:
 
 def survey_note(answer: Answer) -> str:
     """What has to be said of one sentence where a whole document was meant; empty for others."""
-    note = "\n  ".join((ONE_SENTENCE, *WRITER_SET_UP))
+    note = "\n  ".join((ONE_SENTENCE if answer.found else FOR_WRITERS, *WRITER_SET_UP))
     return note if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
 

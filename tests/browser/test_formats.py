@@ -12,6 +12,7 @@ from openpyxl import Workbook
 
 from app.work import JobRunner
 from retrieval.library import Library
+from retrieval.types.answers import FOR_WRITERS, WHO_CHOSE
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
@@ -41,6 +42,22 @@ def mail_with_workbook(folder: Path) -> Path:
     path = folder / "roof.eml"
     path.write_bytes(bytes(mail))
     return path
+
+
+def test_a_plain_question_over_a_table_is_computed_and_shows_its_rows(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    rows = "Boat,Harbour,Seats\nAlbatross,Rosental,120\nBooby,Lindau,80\nCormorant,Rosental,40\n"
+    (tmp_path / "fleet.csv").write_text(rows)
+    assert library.run_job(library.submit(tmp_path / "fleet.csv").id).state == "done"
+    page = open_tab(serve(library))
+    ask(page, "What is the sum of the seats in Rosental?")
+    expect(page.locator(".answer-text")).to_have_text("160: the sum of Seats over 2 rows where Harbour is Rosental.")
+    expect(page.locator(".who-chose")).to_contain_text(WHO_CHOSE["rows"])
+    expect(page.locator(".passage").first).to_contain_text("Boat: Albatross; Harbour: Rosental; Seats: 120.")
+    expect(page.locator(".score")).to_have_count(0)
+    ask(page, "How many rows have a captain?")
+    expect(page.locator(".turn").nth(1)).to_contain_text(FOR_WRITERS)
 
 
 def test_a_mail_its_sheets_and_code_are_read_beside_their_tables(

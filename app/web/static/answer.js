@@ -4,7 +4,7 @@ import { address, get, remove } from "./api.js";
 import { announce, askText, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE, WRITER_SET_UP } from "./words.js";
+import { FOR_WRITERS, FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE, WRITER_SET_UP } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -43,9 +43,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onCor
     words && (answer.outcome === "perhaps" || (answer.settings.anyway && answer.found)) ? perhapsNote() : null,
     answer.found || (words && !refusedBy(answer)) ? h("div", { class: answer.found ? "" : "unsupported" }, box) : null,
     answer.writer ? writtenEvidence(answer) : words && !reading.fromItself ? source(answer, reading) : null,
-    words && answer.settings.survey
-      ? h("div", { class: "verdict survey", role: "note" }, ONE_SENTENCE, h("pre", { class: "set-up" }, WRITER_SET_UP.join("\n")))
-      : null,
+    (words || !answer.found) && answer.settings.survey && !answer.writer ? needsWriter(answer) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
@@ -57,6 +55,14 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onCor
     actions(answer, { onDeleted, onAgain }),
   );
 }
+
+const needsWriter = ({ found }) =>
+  h(
+    "div",
+    { class: "verdict survey", role: "note" },
+    found ? ONE_SENTENCE : FOR_WRITERS,
+    h("pre", { class: "set-up" }, WRITER_SET_UP.join("\n")),
+  );
 
 // How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to. It can be put right.
 function understood({ settings, question }, onCorrect) {
@@ -135,7 +141,9 @@ function source(answer, reading) {
     { type: "button", class: "plain source", title: "Show on the page", onclick: () => openViewer({ passage, reading }) },
     icon("page"),
     h("span", { class: "source-place" }, placeOf(passage)),
-    answer.quotation ? null : h("span", { class: "soft" }, reading.attended ? "read most" : "found first"),
+    answer.quotation
+      ? null
+      : h("span", { class: "soft" }, reading.attended ? "read most" : answer.decided_by === "rows" ? "rows of it" : "found first"),
   );
 }
 

@@ -264,7 +264,7 @@ function passages(panel, reading) {
   const marks = [],
     cards = [],
     quoted = reading.quoted();
-  const weighed = !answer.writer || reading.attended; // what a server looked at, nobody knows
+  const weighed = (!answer.writer && answer.decided_by !== "rows") || reading.attended; // what a server looked at, nobody knows
   const strongestPassage = Math.max(1e-9, ...answer.passages.map((one) => one.score));
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });

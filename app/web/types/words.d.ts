@@ -4,6 +4,7 @@
 export const OUTCOMES: Record<string, [string, string]>;
 export const WHO_CHOSE: Record<string, string>;
 export const FROM_ITSELF: string;
+export const FOR_WRITERS: string;
 export const ONE_SENTENCE: string;
 export const WRITER_SET_UP: string[];
 export const QUOTED_INSTEAD: string;
