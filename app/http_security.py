@@ -92,7 +92,7 @@ PUBLIC_PATHS = frozenset(
 )
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
 GRADIO_PATHS = re.compile(
-    r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)/.*)?"
+    r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)(/[!-.0-~]{1,200}){1,8})?"
     r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
 OWN_PATHS = re.compile(
