@@ -26,9 +26,7 @@ SECRETS = ("password", "token", "writer_key", "oidc_client_secret", "metrics_tok
 PRIVATE = ("writer_key", "oidc_client_secret")
 """Secrets of somebody else's server: their files must be nobody else's to read."""
 SECRET_FILE_LIMIT = 4096
-RETIRED = frozenset(
-    {"max_connections_each", "reader_processes", "second_look", "tracing", "watch_seconds", "writer_repair"}
-)
+RETIRED = frozenset({"max_connections_each", "reader_processes", "tracing", "watch_seconds", "writer_repair"})
 """Settings of the release before, which nobody could be advised how to set: named once more, and ignored."""
 
 log = logging.getLogger("cairn.settings")
@@ -106,6 +104,11 @@ class Settings(BaseSettings):
     threads: Literal["auto"] | PositiveInt = Field(
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
+    )
+    second_look: bool = Field(
+        default=True,
+        description="Read the passages found once more, together with the question, before a sentence is quoted; "
+        "`false`: stored keys alone choose it.",
     )
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -100,6 +101,25 @@ def term_overlap(sentences: Sentences) -> Tensor:
     return torch.tensor([sum(rarity[term] for term in terms) / total for terms in held])
 
 
+def other_code(sentences: Sentences) -> Tensor:
+    """0 or 1: whether a sentence names a code of the kind asked for ("VK-2040-A" or "C157"), but not that one."""
+    asked = {term for term in sentences.asked.terms if is_code(term)}
+    kinds = set(map(kind_of, asked))
+    named = [{term for term in terms if is_code(term) and kind_of(term) in kinds} for terms in sentences.terms]
+    return torch.tensor([float(bool(codes) and not codes & asked) for codes in named])
+
+
+def is_code(term: str) -> bool:
+    """Whether a term is made of letters and digits: a part, a form, a version."""
+    return any(map(str.isdigit, term)) and any(map(str.isalpha, term))
+
+
+def kind_of(code: str) -> str:
+    """What codes of one series have in common: runs of letters as "a", of digits as "0", and what is between."""
+    kinds = ("0" if letter.isdigit() else "a" if letter.isalpha() else letter for letter in code)
+    return "".join(kind for kind, _ in groupby(kinds))
+
+
 def length(sentences: Sentences) -> Tensor:
     """Natural logarithm of the number of characters: a long sentence shares words by chance."""
     return torch.tensor([math.log(max(SHORTEST, len(each.text))) for each in sentences.items])
@@ -124,6 +144,7 @@ FEATURES = {
         Feature("name_match", "before", name_match),
         Feature("later_version", "before", later_version),
         Feature("term_overlap", "before", term_overlap),
+        Feature("other_code", "before", other_code),
         Feature("length", "before", length),
         Feature("block_rank", "before", block_rank),
         Feature("reader_logprob", "after", reader_logprob),

@@ -142,5 +142,5 @@ def test_the_key_of_a_writers_server_is_read_from_a_file_that_nobody_else_may_re
 
 
 def test_a_setting_of_the_release_before_is_named_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    assert load_settings({"CAIRN_SECOND_LOOK": "false", "CAIRN_TRACING": ""}).port == 7860
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["CAIRN_SECOND_LOOK"]
+    assert load_settings({"CAIRN_WRITER_REPAIR": "0.1", "CAIRN_TRACING": ""}).port == 7860
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["CAIRN_WRITER_REPAIR"]

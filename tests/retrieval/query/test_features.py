@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.reading.second_look import FoundSpan
-from retrieval.query.features import FEATURES, Asked, Sentences, block_rank, length, table, term_overlap
+from retrieval.query.features import FEATURES, Asked, Sentences, block_rank, length, other_code, table, term_overlap
 from retrieval.query.sentences import Sentence
 
 TEXTS = ["The crane lifts.", "A crane and a winch.", "Nothing of the kind.", "It opens at six."]
@@ -21,6 +21,19 @@ def test_a_sentence_is_worth_what_terms_of_the_question_it_holds_the_rarer_the_m
     one, both, *none = term_overlap(made("crane and winch", TEXTS)).tolist()
     assert 0 < one < 0.5 and both == pytest.approx(1.0) and none == [0.0, 0.0]
     assert not term_overlap(made("Where is it?", TEXTS)).any(), "small words say nothing"
+
+
+def test_another_code_of_the_kind_asked_for_tells_against_a_sentence():
+    parts = [
+        "Valve VK-2040-A: brass.",
+        "Valve VK-2040-D: steel.",
+        "Valve 2040: tin.",
+        "VK-2040-A and VK-2040-D.",
+        "C174",
+    ]
+    assert other_code(made("What is VK-2040-D made of?", parts)).tolist() == [1, 0, 0, 0, 0]
+    assert other_code(made("the value of c157", parts)).tolist() == [0, 0, 0, 0, 1]
+    assert not other_code(made("What is the valve of 2040 made of?", parts)).any(), "a number is no code"
 
 
 def test_length_and_place_are_logarithms():
