@@ -42,6 +42,8 @@ class Fragments:
 
 def upright(page: PageCharacters, turn: int) -> tuple[np.ndarray, np.ndarray]:
     """Boxes and baseline points in a frame in which text of this turn runs to the right."""
+    if turn == 0:
+        return page.box_N4, page.origin_N2
     if turn >= SLANTED:
         return _turned_level(page, np.deg2rad(turn - SLANTED))
     return turned_boxes(page, page.box_N4, turn), _turned_points(page, page.origin_N2, turn)

@@ -253,6 +253,8 @@ def _rows(f: Fragments, part: np.ndarray) -> list[np.ndarray]:
 
 def _rightmost_first(f: Fragments, part: np.ndarray) -> np.ndarray:
     """The fragments, words of one line that are read leftward but were drawn rightward in the order of reading."""
+    if not f.right_to_left[part].any():
+        return part
     before, after = part[:-1], part[1:]
     gap = f.x0[after] - f.x1[before]
     drawn_on = f.right_to_left[before] & f.right_to_left[after] & share_row(f, before, after)
@@ -260,13 +262,14 @@ def _rightmost_first(f: Fragments, part: np.ndarray) -> np.ndarray:
     return np.concatenate([run[::-1] for run in np.split(part, np.flatnonzero(~drawn_on) + 1)])
 
 
-def _distances(indices: np.ndarray, run_N: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """Between each character of a line and the next; where the direction of reading changes (`run_N` counts on),
-    between all that is read in the one and in the other."""
-    x0, x1 = box[indices, 0], box[indices, 2]
+def _distances(f: Fragments, row: np.ndarray, box_N4: np.ndarray) -> np.ndarray:
+    """Between each character of a line and the next; where the direction of reading changes, between all that is read
+    in the one and in the other."""
+    x0, x1 = box_N4[:, 0], box_N4[:, 2]
     distance: np.ndarray = np.maximum(x0[1:] - x1[:-1], x0[:-1] - x1[1:])
-    turns = np.flatnonzero(np.diff(run_N))
-    if len(turns):
+    leftward = f.right_to_left[row]
+    if leftward.any() and not leftward.all():
+        turns = np.flatnonzero(np.diff(np.repeat(leftward, [len(f.members[number]) for number in row.tolist()])))
         starts = np.r_[0, turns + 1]
         low, high = np.minimum.reduceat(x0, starts), np.maximum.reduceat(x1, starts)
         distance[turns] = np.maximum(low[1:] - high[:-1], low[:-1] - high[1:])
@@ -281,9 +284,7 @@ def _line(
     size_N = page.size_N[indices]
     size = float(np.sort(size_N)[-min(3, len(size_N))])  # small capitals, note marks and an initial do not count
     spaced = page.spaced_N[indices][1:]
-    leftward = f.right_to_left[row].astype(int)
-    run_N = np.repeat(np.cumsum(np.diff(leftward, prepend=leftward[0]) != 0), [len(f.members[n]) for n in row.tolist()])
-    distance = _distances(indices, run_N, box)
+    distance = _distances(f, row, box[indices])
     at_start = np.zeros(len(indices), dtype=bool)
     at_start[starts] = True
     is_space = (spaced == 2) | ((spaced == 1) & (distance > 0.08 * size)) | (at_start[1:] & (distance > 0.15 * size))

@@ -22,9 +22,11 @@ from openpyxl.styles import Font
 from pypdf import PdfReader
 from striprtf.striprtf import rtf_to_text
 
+from retrieval.extraction.formats import FORMATS, format_of
+from tests.retrieval.compound_file import outlook_message
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.extraction.test_mail import message
-from tests.retrieval.extraction.test_other_texts import epub, odt
+from tests.retrieval.extraction.test_other_texts import epub, mhtml, odt
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 WORD = re.compile(r"\w+")
@@ -192,8 +194,44 @@ def an_mbox(folder: Path) -> tuple[Path, Iterator[str]]:
     return folder / "made.mbox", (f"{one['subject']} {one.get_payload()}" for one in mailbox.mbox(box._path))
 
 
+def an_outlook_message(folder: Path) -> tuple[Path, Iterator[str]]:
+    body = "".join(f"Wood and water on day {number}.\r\n" for number in range(20))
+    data = outlook_message("Day of the boats", body, sender="Bob")
+    people = "Bob sender@example.org Anna anna@example.org"
+    return written(folder, "made.msg", data), iter(["Day of the boats", body, people])
+
+
+def a_calendar(folder: Path) -> tuple[Path, Iterator[str]]:
+    events = [(f"Launch {n}", f"Wood and water {n}", f"Quay {n}") for n in range(20)]
+    source = "BEGIN:VCALENDAR\r\n" + "".join(
+        f"BEGIN:VEVENT\r\nSUMMARY:{summary}\r\nDESCRIPTION:{said}\r\nLOCATION:{place}\r\nEND:VEVENT\r\n"
+        for summary, said, place in events
+    )
+    return written(folder, "made.ics", source + "END:VCALENDAR\r\n"), (text for event in events for text in event)
+
+
+def a_saved_page(folder: Path) -> tuple[Path, Iterator[str]]:
+    page = "<h1>Boats</h1>" + "".join(f"<p>Wood and water {number}.</p>" for number in range(20))
+    return written(folder, "made.mhtml", mhtml(page)), etree.HTML(page).itertext()
+
+
+def a_text(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = "".join(f"Line {n} about wood and water.\n" + "\n" * (n % 5 == 0) + f"  {n}.5  {n}\n" for n in range(60))
+    return written(folder, "made.txt", source), iter([source])
+
+
+def a_program(folder: Path) -> tuple[Path, Iterator[str]]:
+    source = "".join(f"def f{n}(x):\n    return x + {n}  # wood and water\n\n" for n in range(60))
+    return written(folder, "made.py", source), iter([source])
+
+
 MADE = [a_docx, an_xlsx, a_pptx, a_page, an_odt, an_ods, an_odp, a_pdf, an_eml, an_rtf, an_epub, a_csv, a_json, an_xml,
-        a_markdown, an_mbox]  # fmt: skip
+        a_markdown, an_mbox, an_outlook_message, a_calendar, a_saved_page, a_text, a_program]  # fmt: skip
+
+
+def test_every_format_of_text_has_an_independent_reader_here(tmp_path):
+    made = {format_of(make(tmp_path)[0]).kind for make in MADE}
+    assert made == {one.kind for one in FORMATS if one.kind == "pdf" or not one.drawn}
 
 
 @pytest.mark.parametrize("make", MADE)
