@@ -288,3 +288,15 @@ def test_the_api_page_describes_the_api(
     page = open_tab(f"{serve(library)}/docs")
     expect(page.locator("code", has_text="/api/v1/ask").first).to_be_visible()
     assert page.locator(".operation").count() > 25
+
+
+def test_the_machine_page_says_sizes_in_words_and_breaks_none_of_them(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    view_whole(page, "Machine")
+    index = page.locator(".card", has=page.get_by_role("heading", name="Index", exact=True))
+    said = index.locator("dd")
+    expect(said.filter(has_text="GB")).not_to_have_count(0)
+    lines = "(one) => { const r = new Range(); r.selectNodeContents(one); return r.getClientRects().length; }"
+    assert [one.evaluate(lines) for one in said.all()] == [1] * said.count()

@@ -96,7 +96,7 @@ const card = (title, entries) =>
 
 const words = (key) => {
   const text = key
-    .replace(/_(bytes|seconds)$/, "")
+    .replace(/_(bytes|seconds)(?=_|$)/, "")
     .replace(/^num_/, "")
     .replaceAll("_", " ")
     .replace(/\b(cpu|gpu|kv)(s?)\b/g, (_, short, many) => short.toUpperCase() + many);
@@ -107,7 +107,7 @@ function shown(key, value) {
   if (value === null || value === undefined || value === "") return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
-    if (key.endsWith("bytes")) return bytes(value);
+    if (/(^|_)bytes(_|$)/.test(key)) return bytes(value);
     if (key.endsWith("seconds")) return duration(value);
     return Number.isInteger(value) ? number(value) : value.toPrecision(3);
   }
