@@ -201,7 +201,7 @@ class Library:
     def warm_up(self) -> None:
         """Load the model and the landmarks now (from a thread, say) instead of at the first question."""
         # Importing and building these delays the first question by 0.1 s otherwise.
-        from model.inference.generate import word_starts
+        from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401
 
         with self._index.open_snapshot(self._catalogue):

@@ -1,18 +1,14 @@
-"""Decoding over a memory: token stream, sampling, stop strings, quotation.
+"""Decoding over a memory: token stream, sampling, stop strings.
 
 - A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
   (`GeneratedToken.selections`).
-- Quoting is constrained decoding: only text that stands verbatim in given blocks. A cursor holds every place where the
-  quotation so far occurs, and the next token must continue one of them.
+- Quoting: see `model.inference.constrained_decoding`.
 
 Axes: Q queries, V vocabulary.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,79 +17,9 @@ from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, on_device
 from model.errors import ModelError
+from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
 from model.inference.prompt import EncodedPrompt
 from model.inference.session import LandmarkSession, StepOutput
-
-Place = tuple[int, int]
-"""(number of the block in the memory, row of the token in the block)"""
-
-
-@dataclass(frozen=True)
-class QuoteSource:
-    """Text that may be quoted: raw tokens of each block, and for each block the one that continues it, if any."""
-
-    tokens_by_block: Sequence[Sequence[int]]
-    next_block: Sequence[int | None] = ()
-    may_start: frozenset[int] | None = None
-    """Tokens that a quotation may begin with (those that begin a word, say). None: all."""
-
-    def __post_init__(self) -> None:
-        if self.next_block and len(self.next_block) != len(self.tokens_by_block):
-            raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
-
-    def token_at(self, place: Place) -> int:
-        return self.tokens_by_block[place[0]][place[1]]
-
-    def after(self, place: Place) -> Place | None:
-        """The place after `place`, also across the border to a block that continues this one."""
-        block, row = place
-        if row + 1 < len(self.tokens_by_block[block]):
-            return block, row + 1
-        following = self.next_block[block] if self.next_block else None
-        return (following, 0) if following is not None and len(self.tokens_by_block[following]) else None
-
-
-@dataclass
-class QuoteCursor:
-    """Where the quotation so far occurs."""
-
-    source: QuoteSource
-    places: list[Place] | None = None
-    """Places of the last token quoted; None before the first."""
-    _starts: dict[int, list[Place]] = field(default_factory=dict)
-
-    def allowed(self) -> dict[int, list[Place]]:
-        """Tokens that continue the quotation (or begin it), each with its places."""
-        if self.places is None:
-            if not self._starts:
-                self._starts = self._all_places()
-            return self._starts
-        following: dict[int, list[Place]] = defaultdict(list)
-        for place in self.places:
-            if (after := self.source.after(place)) is not None:
-                following[self.source.token_at(after)].append(after)
-        return following
-
-    def advance(self, token: int) -> Place:
-        """Quote one more token; returns the first place where it occurs, which a longer quotation may rule out."""
-        self.places = self.allowed()[token]
-        return self.places[0]
-
-    def _all_places(self) -> dict[int, list[Place]]:
-        starts: dict[int, list[Place]] = defaultdict(list)
-        for block, tokens in enumerate(self.source.tokens_by_block):
-            for row, token in enumerate(tokens):
-                if self.source.may_start is None or token in self.source.may_start:
-                    starts[token].append((block, row))
-        return starts
-
-
-@lru_cache(maxsize=1)  # listing a vocabulary takes longer than reading a question
-def word_starts(tokenizer: Any) -> frozenset[int] | None:
-    """Tokens that begin a word, for quotations to begin with; None if the tokenizer does not mark them."""
-    vocabulary = tokenizer.get_vocab()
-    starts = frozenset(token for text, token in vocabulary.items() if len(text) > 1 and text[0] in "Ġ▁")
-    return starts if len(starts) > len(vocabulary) // 20 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from model.inference.generate import Place
+from model.inference.constrained_decoding import Place
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.second_look import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from model.inference.generate import Place, QuoteSource, word_starts
+from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.reading.ranker import Signs
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import announced_end, is_antecedent, refers_back

@@ -30,7 +30,7 @@ from retrieval.extraction.exhibits import (
 from retrieval.extraction.parts import Part
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.forms import with_pairs
-from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once
+from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once, without_hidden_numbers
 from retrieval.extraction.pdf.layout import line_numbers, read_lines
 from retrieval.extraction.pdf.paragraphs import join_lines
 from retrieval.extraction.pdf.tables.find_tables import find_tables
@@ -127,7 +127,7 @@ def assemble(
 ) -> ExtractedDocument:
     """Raises ExtractError without any text; NothingToRead where some may be recognised."""
     facts = [page.facts for page in read]
-    pages_lines = _with_table_names([page.lines for page in read])
+    pages_lines = _with_table_names(without_hidden_numbers([list(page.lines) for page in read]))
     recurring = find_headers_footers(pages_lines, [page.height for page in facts])
     heads = [lines[i] for lines, found in zip(pages_lines, recurring, strict=True) for i in sorted(found)]
     kept, left_out = said_once(pages_lines, recurring)

@@ -1,6 +1,7 @@
 """Headers, footers and page numbers: lines that recur from page to page and interrupt the text.
 
-Only what says nothing new is left out: a page number, and a line that stood on an earlier page in the same words.
+Only what says nothing new is left out: a page number, a line that stood on an earlier page in the same words, and
+numbers that a producer hid before headings.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _PAGE_NUMBER = re.compile(
     r"(?:\s*(?:of|von|/)\s*\d{1,5})?[\s\])–—.-]*(?=$|\t|\s?[|•·])",
     re.I,
 )
+_HIDDEN_NUMBER = re.compile(r"(\d{1,4})B(?=[A-Z]\w)")  # "311BExcept where noted"
+_FEWEST_HIDDEN = 3  # with fewer, "4BAll" may be a name
 _SENTENCE_END = re.compile(r"[.!?:][\"'”’)\]]*\d{0,2}$")
 
 
@@ -103,7 +106,14 @@ def _outer_lines(lines: Sequence[TextLine], height: float) -> list[int]:
     by_height = sorted(upright, key=lambda i: lines[i].y0)
     top = [i for i in by_height[:_OUTERMOST] if lines[i].y1 < _ZONE * height]
     bottom = [i for i in by_height[-_OUTERMOST:] if lines[i].y0 > (1 - _ZONE) * height]
-    return sorted({*top, *bottom})
+    turned = [i for i, line in enumerate(lines) if line.turn % 2 and _in_side_margin(line)]
+    return sorted({*top, *bottom, *turned})
+
+
+def _in_side_margin(line: TextLine) -> bool:
+    """Whether the line is at the left or right edge of the page, like a printer's mark set sideways."""
+    box = line.box_C4[line.placed_C]
+    return bool(box[:, 2].max() < 0.1 or box[:, 0].min() > 0.9)
 
 
 def _notes_last(lines: Sequence[TextLine], body_size: float) -> list[TextLine]:
@@ -141,3 +151,21 @@ def _value(text: str) -> int:
     for value, following in zip(values, [*values[1:], 0], strict=True):
         total += -value if value < following else value
     return total
+
+
+def without_hidden_numbers(pages: Sequence[Sequence[TextLine]]) -> list[list[TextLine]]:
+    """The lines without counters "0B", "1B", "2B" ... at their beginning, if these only ever rise."""
+    numbers = [int(found[1]) for lines in pages for line in lines if (found := _HIDDEN_NUMBER.match(line.text))]
+    if len(numbers) < _FEWEST_HIDDEN or any(following <= number for number, following in pairwise(numbers)):
+        return [list(lines) for lines in pages]
+    return [[_without_number(line) for line in lines] for lines in pages]
+
+
+def _without_number(line: TextLine) -> TextLine:
+    found = _HIDDEN_NUMBER.match(line.text)
+    if found is None:
+        return line
+    cut = found.end()
+    return replace(
+        line, text=line.text[cut:], box_C4=line.box_C4[cut:], placed_C=line.placed_C[cut:], run_C=line.run_C[cut:]
+    )

@@ -6,7 +6,8 @@ import torch
 from model.attention.memory import InMemoryReader, KVBlock
 from model.attention.selection import SelectionPolicy
 from model.errors import ContextTooLong, ModelError
-from model.inference.generate import QuoteCursor, QuoteSource, Sampling, answer_logprob, generate, word_starts
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource, word_starts
+from model.inference.generate import Sampling, answer_logprob, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.inference.session import LandmarkSession
