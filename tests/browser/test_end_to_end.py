@@ -145,7 +145,7 @@ def _delete(page: Any, home: Path) -> None:
     assert left == []
 
 
-def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
+def test_a_quotation_is_underlined_in_its_passage_and_what_answers_stands_in_sight(
     open_tab: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The sample document through the shipped model: what a newcomer sees first."""
@@ -164,8 +164,8 @@ def test_a_quotation_is_underlined_in_its_passage_and_stands_in_sight(
             assert squeezed("".join(underlined.all_inner_texts())) == squeezed(answer)
             expect(page.locator(".actions")).to_contain_text("what answers in bold")
             page.wait_for_function(
-                """() => { const quoted = document.querySelector('.passage .quoted').getBoundingClientRect();
+                """() => { const words = document.querySelector('.passage .quoted .exact').getBoundingClientRect();
                     const text = document.querySelector('.passage .passage-text').getBoundingClientRect();
-                    return quoted.top >= text.top && quoted.bottom <= text.bottom; }"""
+                    return words.top >= text.top && words.bottom <= text.bottom; }"""
             )
             page.close()

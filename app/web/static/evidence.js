@@ -6,6 +6,7 @@ import { heatMap, timeline } from "./maps.js";
 import { cutAtBlocks, opacity, withQuote } from "./marking.js";
 import { openViewer } from "./viewer.js";
 
+const ABOVE = 30; // pixels of a passage above what is shown of it
 const PANELS = [
   ["passages", "Passages"],
   ["timeline", "Word by word"],
@@ -339,17 +340,26 @@ function passages(panel, reading) {
   };
 }
 
-// Long passages are cut to a few lines: those around the quotation, or around the block that was read most.
+// Long passages are cut to a few lines: those around the quotation (of a long one the words that answer), or around the
+// block that was read most.
 function showStrongest(panel, marks, weights, whole) {
   for (const text of panel.querySelectorAll(".passage-text.clamped")) {
     const own = marks.filter(({ mark }) => text.contains(mark));
     const best = own.reduce((a, b) => ((weights.get(b.block) || 0) > (weights.get(a.block) || 0) ? b : a), own[0]);
-    const shown = whole ? (text.querySelector(".quoted") ?? best?.mark) : best?.mark;
+    const shown = whole ? (quotationIn(text) ?? best?.mark) : best?.mark;
     if (!shown) continue;
-    const to = shown.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - 30;
+    const to = shown.getBoundingClientRect().top - text.getBoundingClientRect().top + text.scrollTop - ABOVE;
     text.scrollTop = to;
     text.classList.toggle("top", text.scrollTop < 4);
   }
+}
+
+function quotationIn(text) {
+  const quoted = text.querySelector(".quoted"),
+    words = text.querySelector(".quoted .exact");
+  if (!words) return quoted;
+  const needed = words.getBoundingClientRect().bottom - quoted.getBoundingClientRect().top;
+  return needed > text.clientHeight - 2 * ABOVE ? words : quoted;
 }
 
 function passageText(passage, reading, marks) {
