@@ -240,6 +240,34 @@ def test_what_waits_is_folded_and_cancelled_together(
     assert library.num_active_jobs() == 0
 
 
+def test_all_are_cancelled_although_they_are_just_being_queued_again(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(f"Note {number} about the lake.")
+        library.cancel_job(library.submit(tmp_path / f"{number}.txt").id)
+    page = open_tab(f"{serve(library)}/#/library")
+    first: list[Any] = []
+    held: list[Any] = []
+
+    def hold_all_but_two(route: Any) -> None:
+        if len(first) == 2 and not clicked:
+            held.append(route)
+            return
+        first.append(route)
+        route.continue_()
+
+    clicked = False
+    page.route("**/retry", hold_all_but_two)
+    page.get_by_role("button", name="Read all of them").click()
+    page.get_by_role("button", name="Cancel all").click()  # two of four wait again, the others are still cancelled
+    clicked = True
+    for route in held:
+        route.continue_()
+    expect(page.get_by_role("button", name=re.compile(r"Read \d.txt after all"))).to_have_count(4)
+    assert library.num_active_jobs() == 0
+
+
 def test_a_collection_goes_out_as_a_file_and_comes_in_again(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any, tmp_path: Path
 ) -> None:

@@ -54,6 +54,20 @@ def choose_writer(page: Any, server: ChatServer) -> None:
     view(page, "Ask")
 
 
+def test_a_list_of_models_that_comes_late_does_not_hide_what_was_saved(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, server: ChatServer
+) -> None:
+    page = open_tab(serve(library))
+    held: list[Any] = []
+    page.route("**/writer/models", lambda route: held.append(route))
+    choose_writer(page, server)
+    (route,) = held
+    with page.expect_response("**/writer/models"):
+        route.continue_()
+    expect(page.locator("#writer-models option")).to_have_count(1)
+    expect(page.locator("#writer-state")).to_have_text("Answers are written by tiny, on this machine.")
+
+
 def test_a_writer_is_tried_and_chosen_in_the_settings(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, server: ChatServer
 ) -> None:

@@ -1,15 +1,18 @@
 // Files on their way in: sending, waiting with an estimate, being read. All of it is what the server says; a refresh changes
 // nothing.
 
-import { post, remove, upload } from "./api.js";
+import { get, post, remove, upload } from "./api.js";
 import { about, announce, askText, button, bytes, duration, h, icon, iconButton, number, oneByOne, plural, renew, toast } from "./dom.js";
 import { kindOf, lengthOf } from "./kinds.js";
 import { done, percent, STAGES, share } from "./progress.js";
 
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
+const MOST_JOBS = 500; // that the server lists
 const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null, allWaiting: false };
-const endedJobs = () => state.jobs.filter((job) => ["failed", "cancelled"].includes(job.state));
+const ACTIVE = ["queued", "running"];
+const ENDED = ["failed", "cancelled"];
+const jobsIn = (states) => state.jobs.filter((job) => states.includes(job.state));
 const stagedParts = new Map(); // what a part of that section shows -> the part, kept while it stays as it is
 const rows = new Map(); // job id -> { node, update }, kept while a job is at work
 const endedRows = new Map(); // what is said of a job that ended -> its row
@@ -20,16 +23,17 @@ const headings = {
     "div",
     { class: "row head" },
     h("h2", { class: "grow" }, "Not read"),
-    button("Read all of them", { class: "button quiet small", onclick: () => oneByOne(endedJobs(), retry) }, "retry"),
+    button("Read all of them", { class: "button quiet small", onclick: () => forEvery(ENDED, retry) }, "retry"),
     button("Remove all", {
       class: "button quiet small",
-      onclick: () => oneByOne(endedJobs(), (job) => remove(`documents/${job.document_id}`)),
+      onclick: () => forEvery(ENDED, (job) => remove(`documents/${job.document_id}`)),
     }),
   ),
 };
 const more = button("", { class: "button quiet small", onclick: showAllWaiting });
 const moreRow = h("div", { class: "item" }, more);
 let parts = null;
+let turn = Promise.resolve(); // the end of what was last begun for all jobs
 
 // Two sections, filled whenever the server tells of a change.
 export function mountFiles() {
@@ -313,8 +317,8 @@ async function unlock(one) {
 
 function drawJobs() {
   if (!parts) return;
-  const active = state.jobs.filter((job) => ["queued", "running"].includes(job.state)).reverse();
-  const ended = endedJobs();
+  const active = jobsIn(ACTIVE).reverse();
+  const ended = jobsIn(ENDED);
   for (const { id } of ended) state.cancelling.delete(id);
   for (const id of rows.keys()) if (!active.some((job) => job.id === id)) rows.delete(id);
   const waiting = active.filter((job) => job.state === "queued");
@@ -349,14 +353,28 @@ function showAllWaiting() {
 }
 
 // What is cancelled stays in the list until it is removed, and goes on where it stopped if it is wanted after all.
-async function cancelEvery() {
-  await cancel(state.jobs.filter((job) => ["queued", "running"].includes(job.state)));
+function cancelEvery() {
+  for (const { id } of jobsIn(ACTIVE)) state.cancelling.add(id);
+  drawJobs();
+  forEvery(ACTIVE, cancel);
 }
 
-async function cancel(jobs) {
-  for (const { id } of jobs) state.cancelling.add(id);
+async function cancel({ id }) {
+  state.cancelling.add(id);
   drawJobs();
-  await oneByOne(jobs, ({ id }) => post(`jobs/${id}/cancel`));
+  await post(`jobs/${id}/cancel`);
+}
+
+// Waits for what was begun for all of them before, and asks which jobs there are then: the page may not have heard of it yet.
+function forEvery(states, action) {
+  const next = async () => {
+    const { jobs } = await get("jobs", { limit: MOST_JOBS });
+    await oneByOne(
+      jobs.filter((job) => states.includes(job.state)),
+      action,
+    );
+  };
+  turn = turn.then(() => oneByOne([null], next));
 }
 
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
@@ -380,7 +398,11 @@ function facts(job) {
 function activeJob({ id, source }) {
   const bar = progressBar(0, source),
     words = h("div", { class: "soft" });
-  const stop = button("Cancel", { class: "button quiet small", "aria-label": `Cancel ${source}`, onclick: () => cancel([{ id }]) });
+  const stop = button("Cancel", {
+    class: "button quiet small",
+    "aria-label": `Cancel ${source}`,
+    onclick: () => oneByOne([{ id }], cancel),
+  });
   const node = h(
     "div",
     { class: "item job", data: { job: id } },
@@ -408,10 +430,10 @@ function endedJob(job) {
       h("div", { class: failed ? "bad-text" : "soft" }, failed ? job.error : "Cancelled."),
     ),
     failed
-      ? button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => retry(job) })
+      ? button("Try again", { class: "button small", "aria-label": `Try ${job.source} again`, onclick: () => oneByOne([job], retry) })
       : button(
           "Read it after all",
-          { class: "button small", "aria-label": `Read ${job.source} after all`, onclick: () => retry(job) },
+          { class: "button small", "aria-label": `Read ${job.source} after all`, onclick: () => oneByOne([job], retry) },
           "retry",
         ),
     iconButton(`Remove ${job.source}`, "close", { onclick: () => oneByOne([job], () => remove(`documents/${job.document_id}`)) }),
@@ -424,7 +446,8 @@ async function retry(job) {
     ? await askText("This document is locked", `Password of ${job.source}`, "", { type: "password", yes: "Try again" })
     : null;
   if (locked && !password) return;
-  oneByOne([job], () => post(`jobs/${job.id}/retry`, password ? { password } : {}));
+  await post(`jobs/${job.id}/retry`, password ? { password } : {});
+  state.cancelling.delete(job.id);
 }
 
 // { node, update(share, unknown) }

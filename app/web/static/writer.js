@@ -68,21 +68,23 @@ export function mountWriter(node) {
   const test = button("Test", { class: "button quiet small", id: "writer-test", onclick: () => run(tried) });
 
   const choice = () => ({ name: name.value, key: key.value || null });
+  let asked = 0; // what was asked last may say how it went, and nothing that was asked before it
 
   // What the server at the address offers can be chosen behind it.
   async function offerModels() {
     const [address] = name.value.trim().split("#");
     if (!/^https?:/.test(address)) return;
+    const turn = ++asked;
     try {
       const { models: found } = await post("writer/models", { ...choice(), name: address });
       replace(
         models,
         found.map((one) => h("option", { value: `${address}#${one}` })),
       );
-      if (found.length)
+      if (found.length && turn === asked)
         replace(state, `The server has ${plural(found.length, "model")}: ${found.slice(0, 8).join(", ")}${found.length > 8 ? "…" : ""}`);
     } catch (error) {
-      replace(state, error.message);
+      if (turn === asked) replace(state, error.message);
     }
   }
 
@@ -100,6 +102,7 @@ export function mountWriter(node) {
   }
 
   async function run(action) {
+    asked += 1;
     touched = save.disabled = test.disabled = true;
     replace(state, "One moment…");
     try {
