@@ -1,7 +1,8 @@
 """Documents into blocks: a stream of windows through the model, finished `KVBlock`s out.
 
 - A window holds `config.window_blocks` blocks and reads the `config.context_blocks` blocks before it at their true
-  distance (in the layers that keep a memory), so that a text of any length is read in one pass and bounded memory.
+  distance (in the layers that keep a memory), so that a text of any length is read in bounded memory.
+- Where no window needs what was read before it, several are read in one pass (`windows_at_once`).
 - A text's last block may be short: it is padded, the padding is masked, and its landmark keeps its usual position.
 - With `kv_dtype`, windows read what a store would return, so that a run resumed from stored blocks continues exactly.
 
@@ -34,15 +35,29 @@ def prefill(
 
     recent: the blocks before the first token, of which the last `context_blocks` are read; to resume, start the tokens
     at a multiple of `window_blocks` full blocks. kv_dtype: dtype of the blocks (default: the model's). between_layers:
-    called in every layer of every window, so that others may use the processor. Tokens are taken one window at a time.
+    called in every layer of every pass, so that others may use the processor. Tokens are taken one pass at a time.
     """
     before = _Recent(model, recent)
     source = iter(tokens)
     per_window = model.config.window_blocks * model.config.tokens_per_block
-    while window := list(islice(source, per_window)):
-        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, [window], before, kv_dtype, between_layers)
-        for block in range(lengths.shape[1]):
-            yield KVBlock(keys_YBGNLD[:, 0, :, block], values_YBGNLD[:, 0, :, block], int(lengths[0, block]))
+    at_once = windows_at_once(model)
+    while windows := [window for _ in range(at_once) if (window := list(islice(source, per_window)))]:
+        keys_YBGNLD, values_YBGNLD, lengths = _read_windows(model, windows, before, kv_dtype, between_layers)
+        for row, block in (lengths > 0).nonzero().tolist():
+            yield KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block]))
+
+
+def windows_at_once(model: LandmarkModel) -> int:
+    """How many windows of a text are read in one pass."""
+    if _context_blocks(model):
+        return 1
+    return 16 if model.device.type == "cuda" else 4
+
+
+def _context_blocks(model: LandmarkModel) -> int:
+    """Blocks before a window that change what is stored of it: none where only one layer keeps a memory, since its keys
+    and values are taken before its attention."""
+    return model.config.context_blocks if len(model.memory_layers) > 1 else 0
 
 
 def prefill_batch(
@@ -55,7 +70,7 @@ def prefill_batch(
     start = 0
     while rows:
         windows = [list(documents[number][start : start + per_window]) for number in rows]
-        keys_YBGNLD, values_YBGNLD, lengths = _read_window(model, windows, recent, kv_dtype)
+        keys_YBGNLD, values_YBGNLD, lengths = _read_windows(model, windows, recent, kv_dtype)
         for row, number in enumerate(rows):
             for block in range(num_blocks(len(windows[row]), model.config.block_size)):
                 keys_YGLD, values_YGLD = keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block]
@@ -71,9 +86,9 @@ class _Recent:
 
     def __init__(self, model: LandmarkModel, blocks: Sequence[KVBlock]) -> None:
         config = model.config
-        if config.context_blocks:
-            model.check_window((config.context_blocks + config.window_blocks) * config.block_size)
-        self._capacity, self._size = config.context_blocks, config.block_size
+        self._capacity, self._size = _context_blocks(model), config.block_size
+        if self._capacity:
+            model.check_window((self._capacity + config.window_blocks) * config.block_size)
         self._layers = model.memory_layers
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_BGTD, values_BGTD
         kept = list(blocks)[-self._capacity :] if self._capacity else []
@@ -104,7 +119,7 @@ class _Recent:
 
 
 @torch.no_grad()
-def _read_window(
+def _read_windows(
     model: LandmarkModel,
     windows: list[list[int]],
     recent: _Recent,

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from model.attention.grouped_softmax import fold_far_blocks, fold_slots
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy, top_blocks
-from model.inference.prefill import prefill, prefill_batch
+from model.inference.prefill import prefill, prefill_batch, windows_at_once
 from model.inference.session import LandmarkSession
 from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import FAMILIES, tiny_model
@@ -148,6 +148,25 @@ def test_texts_read_side_by_side_give_the_blocks_of_texts_read_one_by_one() -> N
             torch.testing.assert_close(one.values_YGLD[:, :, rows], other.values_YGLD[:, :, rows], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("settings", [{"context_blocks": 0}, {"context_blocks": 3, "memory_layers": (1,)}])
+def test_windows_that_do_not_see_each_other_are_read_side_by_side(
+    settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(window_blocks=2, **settings)
+    text = torch.randint(0, 256, (7 * 23 + 3,)).tolist()
+    assert windows_at_once(model) > 1
+    together = list(prefill(model, text))
+    monkeypatch.setattr("model.inference.prefill.windows_at_once", lambda model: 1)
+    for one, other in zip(prefill(model, text), together, strict=True):
+        assert one.num_tokens == other.num_tokens
+        torch.testing.assert_close(one.keys_YGLD, other.keys_YGLD)
+        torch.testing.assert_close(one.values_YGLD, other.values_YGLD)
+
+
+def test_windows_that_see_what_stands_before_them_are_read_one_after_the_other() -> None:
+    assert windows_at_once(tiny_model(window_blocks=2, context_blocks=1)) == 1
+
+
 def test_a_run_resumed_from_stored_blocks_continues_bit_for_bit() -> None:
     model = tiny_model(window_blocks=2, context_blocks=3)
     text = torch.randint(0, 256, (7 * 9 + 2,)).tolist()
@@ -168,7 +187,7 @@ def test_prefill_hands_out_blocks_before_it_reads_on() -> None:
             yield token % 256
 
     next(prefill(model, tokens()))
-    assert taken == 2 * 7
+    assert taken == windows_at_once(model) * 2 * 7
 
 
 def test_between_the_layers_of_prefill_others_may_use_the_model() -> None:
