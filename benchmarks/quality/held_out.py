@@ -1,9 +1,11 @@
 """Documents that nothing was made for, asked as people ask: how often is the answer right, shown, or wrongly refused?
 
     python benchmarks/quality/held_out.py --realdocs FOLDER --text FOLDER --home DIR [--split development] [--out FILE]
+    python benchmarks/quality/held_out.py --fresh FOLDER --home DIR [--split development] [--out FILE]
 
 All documents of one split of the held-out questions (benchmarks/questions/held_out) are stored in one library, and
-every question is asked of all of them. Test is opened once, at the end: nothing may be chosen by it.
+every question is asked of all of them; with `--fresh` those of benchmarks/questions/fresh, of which FOLDER has the
+documents. Test is opened once, at the end: nothing may be chosen by it.
 
 - answer: the answer given holds it; of lists and two-part questions the share of the parts
 - shown: the answer or one of the sentences offered beside it does
@@ -31,11 +33,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "questions" / "held_out")]
 
+import documents as held_out
 import machine
-from documents import letters, read_questions, write_documents
 
 from app.assembly import open_library
 from app.settings import load_settings
+from benchmarks.questions.fresh import documents as fresh
 from retrieval.types.answers import Answer
 
 COLUMNS = ("answer", "shown", "passages", "file", "refused")
@@ -47,20 +50,29 @@ Record = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--realdocs", type=Path, required=True, help="folder with the whole files")
-    parser.add_argument("--text", type=Path, required=True, help="folder with records to cut from")
+    parser.add_argument("--realdocs", type=Path, help="folder with the whole files")
+    parser.add_argument("--text", type=Path, help="folder with records to cut from")
+    parser.add_argument("--fresh", type=Path, help="folder with the documents of the fresh questions, asked instead")
     parser.add_argument("--home", type=Path, required=True, help="of the library, which is kept")
     parser.add_argument("--split", choices=("train", "development", "test"), default="development")
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
     parser.add_argument("--model", help="folder of a checkpoint (default: the shipped one)")
     parser.add_argument("--out", type=Path, help="write every question with its answer and its marks, a line each")
     arguments = parser.parse_args()
+    if not arguments.fresh and not (arguments.realdocs and arguments.text):
+        parser.error("--realdocs and --text, or --fresh")
     print(json.dumps(machine.described()))
     of_document: dict[str, list[Record]] = defaultdict(list)
-    for question in read_questions():
+    for question in (fresh if arguments.fresh else held_out).read_questions():
         if question["split"] == arguments.split:
             of_document[question["document"]].append(question)
-    files = write_documents(of_document, arguments.realdocs, arguments.text, arguments.home / "files")
+    if arguments.fresh:
+        there = fresh.documents(arguments.fresh)
+        print(f"{len(of_document.keys() & there)} of {len(of_document)} documents are there")
+        files = {digest: path for digest, path in there.items() if digest in of_document}
+        of_document = {digest: of_document[digest] for digest in files}
+    else:
+        files = held_out.write_documents(of_document, arguments.realdocs, arguments.text, arguments.home / "files")
     given = {"home": arguments.home / "library"} | ({"model": arguments.model} if arguments.model else {})
     with open_library(load_settings(**given)) as library:
         stored = {digest: store(library, path) for digest, path in files.items()}
@@ -92,7 +104,7 @@ def asked(library: Any, question: Record, document_id: str) -> Record:
     held = held_by(question)
     return {
         **question,
-        "kind": Path(question["file"]).suffix.lstrip(".") if question["source"] == "realdocs" else "txt",
+        "kind": "txt" if question["source"].startswith("text:") else fresh.file_name(question["file"]).rsplit(".")[-1],
         "said": said,
         "asked": answer.settings.get("asked", question["question"]),
         "outcome": answer.outcome,
@@ -123,7 +135,7 @@ def words(text: str) -> str:
     """Whole words in one case between spaces; where words have no spaces between them, letters without any."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     if _WITHOUT_SPACES.search(plain):
-        return letters(plain)
+        return held_out.letters(plain)
     return f" {_BETWEEN_WORDS.sub(' ', plain).strip()} "
 
 
