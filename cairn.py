@@ -24,6 +24,7 @@ from retrieval.types.answers import Answer, AnswerToken, Passage
 from retrieval.types.records import Document, Scope
 
 if TYPE_CHECKING:
+    from retrieval.documents import Documents
     from retrieval.library import Library
 
 __all__ = [
@@ -61,12 +62,12 @@ class Memory:
         `ExtractError` for the first that cannot be read; those before it are stored."""
         added = []
         for path, name in files_below([Path(path).expanduser() for path in paths]):
-            job = self.library.submit(path, source=name, collection=collection)
+            job = self.library.documents.submit(path, source=name, collection=collection)
             if job.active:
-                job = self.library.run_job(job.id)
+                job = self.library.jobs.run(job.id)
             if job.state != "done":
                 raise ExtractError(f"{name} was not read: {job.error or job.state}")
-            added.append(self.library.document(job.document_id))
+            added.append(self.library.documents.get(job.document_id))
         return added
 
     def ask(self, question: str, *, k: int = 8, within: Scope | None = None) -> Answer:
@@ -84,9 +85,10 @@ class Memory:
         """The best passages, best first. Raises `InvalidRequest`."""
         return self.library.search(query, k, within=within)
 
-    def documents(self, search: str = "") -> list[Document]:
-        """Documents by words of their name, title or text, newest first."""
-        return self.library.documents(search=search)
+    @property
+    def documents(self) -> Documents:
+        """What was read: `documents.list(search="dam")`, `documents.get(id)`, `documents.delete([id])`."""
+        return self.library.documents
 
     def close(self) -> None:
         self.library.close()

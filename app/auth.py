@@ -317,7 +317,7 @@ class Authenticator:
 
     def _account(self, name: str) -> User | None:
         try:
-            return self._accounts.named(name) if self._accounts else None
+            return self._accounts.get(name) if self._accounts else None
         except NotFound:
             return None
 

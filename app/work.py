@@ -65,7 +65,7 @@ class FolderWatcher:
         while not self._stopping.wait(pause):
             pause = self._interval_seconds
             try:
-                followed = self._library.folders.all()
+                followed = self._library.folders.list()
             except StorageError as error:
                 folder_log.warning("The followed folders could not be listed: %s", error)
                 continue
@@ -149,7 +149,7 @@ class JobRunner:
             self.last_sign = time.monotonic()
             try:
                 with self._counted():
-                    job = self._library.run_next_job(on_progress=self._check, idle_owners_only=idle_owners_only)
+                    job = self._library.jobs.run_next(on_progress=self._check, idle_owners_only=idle_owners_only)
             except Stopped:
                 return
             except Exception as error:
@@ -185,7 +185,7 @@ class JobRunner:
     def _describe(self) -> bool:
         """While no document waits: descriptions of those that have none. Whether there was one to make."""
         if self._undescribed:
-            self._undescribed = self._library.describe_next()
+            self._undescribed = self._library.descriptions.make_next()
         return self._undescribed
 
     def _check(self, job: Job) -> None:

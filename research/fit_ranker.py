@@ -238,7 +238,7 @@ def ask_all(
     with open_library(load_settings(home=home)) as library:
         ids = {}
         for digest in sorted({row["document"] for row in rows}):
-            job = library.run_job(library.submit(file_of[digest]).id)
+            job = library.jobs.run(library.documents.submit(file_of[digest]).id)
             ids[digest] = str(job.document_id)
         for row in rows:
             if wanted(int(row["document"], 16)) and (shown := ask(library, row, ids[row["document"]], held_by(row))):

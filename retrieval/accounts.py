@@ -23,11 +23,7 @@ class Accounts:
     def any(self) -> bool:
         return self._catalogue.has_users()
 
-    def all(self) -> list[User]:
-        """By name."""
-        return self._catalogue.users()
-
-    def named(self, name: str) -> User:
+    def get(self, name: str) -> User:
         """Raises NotFound."""
         with catalogue_errors():
             return self._catalogue.user_named(name.strip().lower())
@@ -62,7 +58,7 @@ class Accounts:
     def set_groups(self, user: User, names: Sequence[str]) -> None:
         self._catalogue.set_groups(user.id, names)
 
-    def add(self, name: str, password_hash: str, *, issuer: str | None = None, subject: str | None = None) -> User:
+    def create(self, name: str, password_hash: str, *, issuer: str | None = None, subject: str | None = None) -> User:
         """Names are kept in lower case; `password_hash` "" for an account that only its identity opens. Raises
         InvalidRequest for a name that is taken or not valid."""
         name = name.strip().lower()
@@ -85,7 +81,7 @@ class Accounts:
         included. Returns the number of documents."""
         return self._catalogue.transfer_ownership(new_owner.id, owner.id if owner else None)
 
-    def remove(self, user: User, delete_documents: Callable[[list[str]], object] | None = None) -> None:
+    def delete(self, user: User, delete_documents: Callable[[list[str]], object] | None = None) -> None:
         """Delete the account with its answers. Its documents are deleted by `delete_documents`; without that function,
         raises InvalidRequest while it owns some."""
         owned = self._catalogue.owned_document_ids(user.id)
@@ -97,3 +93,7 @@ class Accounts:
                 )
             delete_documents(owned)
         self._catalogue.delete_user(user.id)
+
+    def list(self) -> list[User]:
+        """By name."""
+        return self._catalogue.users()

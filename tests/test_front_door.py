@@ -30,7 +30,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cairn.Memory]:
 
 
 def test_what_was_added_is_searched_asked_and_listed(memory: cairn.Memory, tmp_path: Path) -> None:
-    assert memory.add(tmp_path) == [] and [one.source for one in memory.documents()] == ["dam.txt"]
+    assert memory.add(tmp_path) == [] and [one.source for one in memory.documents.list()] == ["dam.txt"]
     assert "spillway" in memory.search("the spillway is maintained", k=1)[0].text
     answer = memory.ask("When was the dam raised?")
     assert isinstance(answer, cairn.Answer) and (answer.passages or answer.near_misses)

@@ -92,7 +92,7 @@ async def _in_turn(queue: FairQueue, person: str, work: Callable[[], T]) -> T:
 def _written(library: Library, uploads: Uploads, collection_id: str) -> tuple[str, Path]:
     """The name and place of a new bundle."""
     name = _named(library, collection_id) if collection_id else "library"
-    chosen = library.documents(collection_id=collection_id or None)
+    chosen = library.documents.list(collection_id=collection_id or None)
     uploads.check_room(name, sum(document.size_bytes for document in chosen))
     path = uploads.new_path()
     try:
@@ -116,7 +116,7 @@ def _taken_in(library: Library, uploads: Uploads, file: UploadFile, collection: 
 
 def _named(library: Library, collection_id: str) -> str:
     """The name of a collection as that of a file. Raises NotFound."""
-    for collection in library.collections():
+    for collection in library.collections.list():
         if collection.id == collection_id:
             return shown_name(collection.name)
     raise NotFound("collection", collection_id)

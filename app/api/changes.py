@@ -99,7 +99,7 @@ class Changes:
         while time.monotonic() < ends and not self.stopping():
             told, number = self._told, self._number
             files, ended, busy = await run_in_threadpool(_files, library, uploads)
-            now = f"{self._run} {number} {ended} {library.num_described}"
+            now = f"{self._run} {number} {ended} {library.descriptions.num_made}"
             state = hashlib.sha256(now.encode()).hexdigest()[:16]
             if files != files_told:
                 files_told = files
@@ -118,7 +118,7 @@ class Changes:
 
 def _files(library: Library, uploads: Uploads) -> tuple[str, list[str], bool]:
     """Waiting files and jobs as JSON, the jobs that have ended, and whether anything is at work."""
-    waiting, jobs = uploads.files(library), library.jobs(limit=JOBS_SHOWN)
+    waiting, jobs = uploads.files(library), library.jobs.list(limit=JOBS_SHOWN)
     shown = {"uploads": [file.shown() for file in waiting], "jobs": [job.to_dict() for job in jobs]}
     busy = any(job.active for job in jobs) or any(file.state == "estimating" for file in waiting)
     return json.dumps(shown, separators=(",", ":")), [f"{job.id} {job.state}" for job in jobs if not job.active], busy

@@ -156,16 +156,16 @@ def _add_jobs(routes: APIRouter) -> None:
     @routes.get("/jobs", tags=["jobs"])
     def jobs(library: RequestLibrary, active_only: bool = False, limit: Annotated[int, PAGE_SIZES] = 200) -> Plain:
         """Newest first."""
-        return {"jobs": [job.to_dict() for job in library.jobs(active_only=active_only, limit=limit)]}
+        return {"jobs": [job.to_dict() for job in library.jobs.list(active_only=active_only, limit=limit)]}
 
     @routes.get("/jobs/{job_id}", tags=["jobs"])
     def job(library: RequestLibrary, job_id: str) -> Plain:
-        return library.job(job_id).to_dict()
+        return library.jobs.get(job_id).to_dict()
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
     def cancel(library: RequestLibrary, job_id: str, background: BackgroundTasks, discard: bool = False) -> Plain:
         """Stops within one window; `discard`: and then the document goes, with what was stored of it."""
-        job = library.cancel_job(job_id)
+        job = library.jobs.cancel(job_id)
         if discard:
             background.add_task(_discard, library, job)
         return job.to_dict()
@@ -173,7 +173,7 @@ def _add_jobs(routes: APIRouter) -> None:
     @routes.post("/jobs/{job_id}/retry", tags=["jobs"])
     def retry(library: RequestLibrary, job_id: str, retry: Retry | None = None) -> Plain:
         """Queue a failed or cancelled job again."""
-        return library.retry_job(job_id, password=retry.password if retry else None).to_dict()
+        return library.jobs.retry(job_id, password=retry.password if retry else None).to_dict()
 
 
 def _discard(library: Library, job: Job) -> None:
@@ -182,9 +182,9 @@ def _discard(library: Library, job: Job) -> None:
     with contextlib.suppress(NotFound):  # somebody else deleted it
         while job.active and time.monotonic() < ends:
             time.sleep(0.1)
-            job = library.job(job.id)
+            job = library.jobs.get(job.id)
         if job.state == "cancelled":
-            library.delete_documents([job.document_id])
+            library.documents.delete([job.document_id])
 
 
 def _add_suggestions(routes: APIRouter) -> None:
@@ -199,7 +199,7 @@ def _add_suggestions(routes: APIRouter) -> None:
         """Questions that the newest documents (of these, or of these collections, that meet all conditions in `where`)
         can really answer."""
         scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
-        return {"suggestions": [one.to_dict() for one in library.suggestions(count, within=scope)]}
+        return {"suggestions": [one.to_dict() for one in library.descriptions.suggestions(count, within=scope)]}
 
 
 def _add_documents(routes: APIRouter) -> None:
@@ -215,23 +215,23 @@ def _add_documents(routes: APIRouter) -> None:
     ) -> Plain:
         """Documents by words of name, title or text, with their descriptions; `sort`: added, source, title, size,
         pages; `where`: conditions such as `date>=2024`, all of which they meet."""
-        found = library.documents(search=search, collection_id=collection_id, sort=sort, where=where)
+        found = library.documents.list(search=search, collection_id=collection_id, sort=sort, where=where)
         shown = found[offset : offset + limit]
-        about = library.descriptions(shown)
+        about = library.descriptions.made_for(shown)
         page = [{**one.to_dict(), "description": about[one.id].to_dict() if one.id in about else None} for one in shown]
         return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
 
     @routes.post("/documents/delete", tags=["documents"])
     def delete_many(library: RequestLibrary, which: Identities) -> Plain:
         """Delete documents with everything that came from them, answers included."""
-        return library.delete_documents(which.document_ids).to_dict()
+        return library.documents.delete(which.document_ids).to_dict()
 
     @routes.get("/documents/{document_id}", tags=["documents"])
     def document(library: RequestLibrary, document_id: str) -> Plain:
-        found = library.document(document_id)
-        about = library.description(document_id).to_dict() if found.state == "ready" else None
-        asides = [one.to_dict() for one in library.set_aside(document_id)] if found.state == "ready" else []
-        more = {"description": about, "set_aside": asides, "page_labels": library.page_labels(document_id)}
+        found = library.documents.get(document_id)
+        about = library.descriptions.get(document_id).to_dict() if found.state == "ready" else None
+        asides = [one.to_dict() for one in library.documents.set_aside(document_id)] if found.state == "ready" else []
+        more = {"description": about, "set_aside": asides, "page_labels": library.documents.page_labels(document_id)}
         return {**found.to_dict(), **more}
 
     @routes.get("/documents/{document_id}/citation", tags=["documents"], response_class=Response)
@@ -242,50 +242,50 @@ def _add_documents(routes: APIRouter) -> None:
         page: Annotated[str, Query(max_length=50)] = "",
     ) -> Response:
         """A citation to take away, with the page if one is named."""
-        text = citations.FORMATS[format](library.document(document_id), page)
+        text = citations.FORMATS[format](library.documents.get(document_id), page)
         return Response(text, media_type=CITATION_TYPES[format])
 
     @routes.patch("/documents/{document_id}", tags=["documents"])
     def change(library: RequestLibrary, document_id: str, change: DocumentChange) -> Plain:
         """Rename, move to a collection, or set properties."""
         if change.title is not None:
-            library.rename_document(document_id, change.title.strip())
+            library.documents.rename(document_id, change.title.strip())
         if "collection_id" in change.model_fields_set:
-            library.move_document(document_id, change.collection_id)
+            library.documents.move(document_id, change.collection_id)
         if change.properties:
-            library.set_properties(document_id, change.properties)
-        return library.document(document_id).to_dict()
+            library.documents.set_properties(document_id, change.properties)
+        return library.documents.get(document_id).to_dict()
 
     @routes.delete("/documents/{document_id}", tags=["documents"])
     def delete(library: RequestLibrary, document_id: str) -> Plain:
         """Delete one document with everything that came from it, answers included."""
-        library.document(document_id)  # raises NotFound if there is none
-        return library.delete_documents([document_id]).to_dict()
+        library.documents.get(document_id)  # raises NotFound if there is none
+        return library.documents.delete([document_id]).to_dict()
 
 
 def _add_collections(routes: APIRouter) -> None:
     @routes.get("/collections", tags=["collections"])
     def collections(library: RequestLibrary) -> Plain:
-        return {"collections": [collection.to_dict() for collection in library.collections()]}
+        return {"collections": [collection.to_dict() for collection in library.collections.list()]}
 
     @routes.post("/collections", status_code=201, tags=["collections"])
     def create(library: RequestLibrary, name: Name) -> Plain:
-        return library.create_collection(name.name.strip()).to_dict()
+        return library.collections.create(name.name.strip()).to_dict()
 
     @routes.patch("/collections/{collection_id}", tags=["collections"])
     def rename(library: RequestLibrary, collection_id: str, name: Name) -> Plain:
-        return library.rename_collection(collection_id, name.name.strip()).to_dict()
+        return library.collections.rename(collection_id, name.name.strip()).to_dict()
 
     @routes.put("/collections/{collection_id}/sharing", tags=["collections"])
     def share(library: RequestLibrary, collection_id: str, sharing: Sharing) -> Plain:
         """Say who may read your collection: everyone with an account, some people and groups, or nobody."""
-        shared = library.share_collection(collection_id, **sharing.model_dump())
+        shared = library.collections.share(collection_id, **sharing.model_dump())
         return shared.to_dict()
 
     @routes.delete("/collections/{collection_id}", status_code=204, tags=["collections"])
     def delete(library: RequestLibrary, collection_id: str) -> None:
         """The collection goes, its documents stay."""
-        library.delete_collection(collection_id)
+        library.collections.delete(collection_id)
 
 
 def _add_pages(routes: APIRouter) -> None:
@@ -303,13 +303,13 @@ def _add_pages(routes: APIRouter) -> None:
     ) -> Response:
         """Picture of a page (from 1), at least `width_px` wide: 300, 600, 900, 1200, 1800 or 2400."""
         width_px = next(width for width in PICTURE_WIDTHS_PX if width >= width_px)
-        png = library.page_image(document_id, page, width_px=width_px)
+        png = library.documents.page_image(document_id, page, width_px=width_px)
         return Response(png, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
     @routes.get("/documents/{document_id}/pages/{page}", tags=["pages"])
     def text(library: RequestLibrary, document_id: str, page: int) -> Plain:
         """Text of a page (from 1) with its blocks: character spans and boxes."""
-        return library.page_text(document_id, page).to_dict()
+        return library.documents.page_text(document_id, page).to_dict()
 
     @routes.get("/documents/{document_id}/boxes", tags=["pages"])
     def boxes(
@@ -319,14 +319,14 @@ def _add_pages(routes: APIRouter) -> None:
         end: Annotated[int, Query(ge=0)] = 0,
     ) -> Plain:
         """Where the characters from `start` to `end` of the document's text stand: a box for each line."""
-        return {"boxes": [box.to_dict() for box in library.boxes(document_id, start, end)]}
+        return {"boxes": [box.to_dict() for box in library.documents.boxes(document_id, start, end)]}
 
     @routes.get("/documents/{document_id}/original", tags=["pages"], response_class=FileResponse)
     def original(library: RequestLibrary, document_id: str) -> FileResponse:
         """The file as it was added, for download."""
-        document = library.document(document_id)
+        document = library.documents.get(document_id)
         return FileResponse(
-            library.original(document_id),
+            library.documents.original(document_id),
             filename=shown_name(document.source),
             media_type="application/octet-stream",
             headers={"Cache-Control": "no-store"},
@@ -337,7 +337,7 @@ def _add_texts(routes: APIRouter) -> None:
     @routes.get("/documents/{document_id}/find", tags=["pages"])
     def find(library: RequestLibrary, document_id: str, text: Annotated[str, Query(max_length=200)] = "") -> Plain:
         """Where these words stand in the document, in any case: page (from 1), and characters of its text."""
-        return {"hits": [hit.to_dict() for hit in library.find(document_id, text)]}
+        return {"hits": [hit.to_dict() for hit in library.documents.find(document_id, text)]}
 
     @routes.get("/documents/{document_id}/text", tags=["pages"])
     def read(
@@ -348,9 +348,9 @@ def _add_texts(routes: APIRouter) -> None:
     ) -> Plain:
         """Text of the pages from `first` to `last` (from 1; default: ten pages). `next`: the page to go on from, or
         null."""
-        read = library.read(document_id, first, min(last or first + PAGES_READ - 1, first + PAGES_READ - 1))
+        read = library.documents.read(document_id, first, min(last or first + PAGES_READ - 1, first + PAGES_READ - 1))
         pages = [page.to_dict("document_id", "page", "label", "text", "start", "note") for page in read]
-        more = library.document(document_id).pages > first + len(read) - 1
+        more = library.documents.get(document_id).pages > first + len(read) - 1
         return {"pages": pages, "next": first + len(read) if more else None}
 
     @routes.get("/grep", tags=["pages"])
@@ -366,7 +366,7 @@ def _add_texts(routes: APIRouter) -> None:
         """Where these words stand, in any case, with or without accents; with `expression`, where a regular expression
         matches. Newest documents first."""
         scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
-        found = library.grep(pattern, expression=expression, within=scope, limit=limit + 1)
+        found = library.documents.grep(pattern, expression=expression, within=scope, limit=limit + 1)
         return {"matches": [one.to_dict() for one in found[:limit]], "more": len(found) > limit}
 
 
@@ -374,7 +374,7 @@ def _add_exhibits(routes: APIRouter) -> None:
     @routes.get("/documents/{document_id}/exhibits", tags=["pages"])
     def exhibits(library: RequestLibrary, document_id: str) -> Plain:
         """Figures and tables: page (from 1), place, caption, box or picture, and the cells of tables."""
-        return library.exhibits(document_id).to_dict()
+        return library.documents.exhibits(document_id).to_dict()
 
     @routes.get(
         "/documents/{document_id}/pictures/{name}",
@@ -384,7 +384,7 @@ def _add_exhibits(routes: APIRouter) -> None:
     )
     def picture(library: RequestLibrary, document_id: str, name: str) -> Response:
         """The picture of a figure in a document whose pages cannot be drawn, by the name that its exhibits give."""
-        data = library.picture(document_id, name)
+        data = library.documents.picture(document_id, name)
         media_type = "image/png" if name.endswith(".png") else "image/jpeg"
         return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=3600"})
 
@@ -396,7 +396,7 @@ def _add_exhibits(routes: APIRouter) -> None:
     )
     def table(library: RequestLibrary, document_id: str, number: Annotated[int, Path(ge=1)]) -> Response:
         """A table as CSV, for spreadsheets; `number` counts from 1 in the order of the document's exhibits."""
-        tables = library.exhibits(document_id).tables
+        tables = library.documents.exhibits(document_id).tables
         if number > len(tables):
             raise NotFound("table", number, hint=f"The document has {len(tables)}.")
         return Response(tables[number - 1].csv, media_type="text/csv", headers={"Cache-Control": "no-store"})

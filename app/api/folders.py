@@ -39,7 +39,7 @@ def router(settings: Settings) -> APIRouter:
         """Followed folders with the report of their last run; `may_add`: whether a folder can be named here."""
         if not library.principal.is_administrator:
             return {"folders": [], "may_add": False, "interval_seconds": WATCH_SECONDS}
-        followed = [folder.to_dict() for folder in library.folders.all()]
+        followed = [folder.to_dict() for folder in library.folders.list()]
         return {"folders": followed, "may_add": local, "interval_seconds": WATCH_SECONDS}
 
     @routes.post("/folders", status_code=201, tags=["folders"])

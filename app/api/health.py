@@ -33,7 +33,7 @@ def router(library: Library, readiness: Readiness, metrics: Metrics) -> APIRoute
         state: str = readiness.state
         if state == "ready":
             try:
-                await asyncio.wait_for(asyncio.to_thread(library.num_active_jobs), CATALOGUE_SECONDS)
+                await asyncio.wait_for(asyncio.to_thread(library.jobs.num_active), CATALOGUE_SECONDS)
             except (CairnError, CatalogueUnavailable, TimeoutError) as error:
                 log.warning("not ready: %s", error or "the catalogue is slow")
                 state = "catalogue unavailable"

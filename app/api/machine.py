@@ -57,7 +57,7 @@ def router(limits: UploadLimits) -> APIRouter:
     @routes.get("/machine", tags=["machine"])
     def machine(library: RequestLibrary) -> Plain:
         """What this machine and this library can do, and what is wrong."""
-        return library.doctor()
+        return library.maintenance.doctor()
 
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
@@ -79,7 +79,7 @@ def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> 
 
 
 def described_account(library: Library, accounts: Accounts, sign_on: SignOn | None) -> Plain:
-    plain: dict[str, object] = {"name": library.principal.name, "people": library.people()}
+    plain: dict[str, object] = {"name": library.principal.name, "people": library.collections.people()}
     user_id = library.principal.user_id
     found = None if user_id is None else accounts.by_id(user_id)
     if sign_on is not None and found is not None:
@@ -87,7 +87,7 @@ def described_account(library: Library, accounts: Accounts, sign_on: SignOn | No
             "title": sign_on.title,
             "linked": sign_on.is_linked(found),
             "has_password": bool(found.password_hash),
-            "groups": library.groups(),
+            "groups": library.collections.groups(),
         }
     return plain
 

@@ -108,7 +108,7 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         """Documents by words of their name, title or text: id, file name, title, pages, state, properties (author,
         date, tag...). `where`: conditions on these, such as author=Lindqvist, date>=2024, tag!=draft."""
         with callers_library(context) as (mine, _person):
-            found = mine.documents(search=search, where=where or ())[:MAX_LISTED]
+            found = mine.documents.list(search=search, where=where or ())[:MAX_LISTED]
         return [one.to_dict("id", "source", "title", "pages", "state", "properties") for one in found]
 
     server.add_tool(find, annotations=READ_ONLY)
@@ -127,7 +127,9 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         expression matches. Each with its document, page and line."""
         with callers_library(context) as (mine, _person):
             scope = _scope(document_ids, where)
-            return [one.to_dict() for one in mine.grep(pattern, expression=expression, within=scope, limit=limit)]
+            return [
+                one.to_dict() for one in mine.documents.grep(pattern, expression=expression, within=scope, limit=limit)
+            ]
 
     @server.tool(annotations=READ_ONLY)
     def read(
@@ -139,7 +141,7 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         """Text of a document from page `first` to `last`, at most ten pages at a time."""
         until = min(last or first + PAGES_READ - 1, first + PAGES_READ - 1)
         with callers_library(context) as (mine, _person):
-            pages = mine.read(document_id, first, until)
+            pages = mine.documents.read(document_id, first, until)
         return [one.to_dict("page", "label", "text") for one in pages]
 
 

@@ -68,7 +68,7 @@ def router(ask_queue: AskQueue) -> APIRouter:
     @routes.get("/models")
     def models(library: RequestLibrary) -> Plain:
         """`cairn`, and one for each collection."""
-        names = [MODEL, *(f"{MODEL}/{one.name}" for one in library.collections())]
+        names = [MODEL, *(f"{MODEL}/{one.name}" for one in library.collections.list())]
         return {
             "object": "list",
             "data": [{"id": name, "object": "model", "created": 0, "owned_by": "cairn"} for name in names],
@@ -119,7 +119,7 @@ def _within(library: Library, model: str) -> Within:
     if model == MODEL:
         return Within()
     name = model.removeprefix(f"{MODEL}/")
-    found = [one.id for one in library.collections() if one.name == name and model != name]
+    found = [one.id for one in library.collections.list() if one.name == name and model != name]
     if not found:
         raise Refused(404, "not_found", f"There is no model {model[:100]!r} here. GET /v1/models lists them.")
     return Within(collection_ids=found)

@@ -324,33 +324,33 @@ def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
         offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     ) -> Plain:
         """Past questions, newest first. `more` tells whether there are older ones."""
-        found = library.answers(limit=limit + 1, offset=offset, search=search, conversation_id=conversation_id)
+        found = library.answers.list(limit=limit + 1, offset=offset, search=search, conversation_id=conversation_id)
         return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
 
     @routes.get("/answers/{answer_id}", tags=["answers"])
     def answer(library: RequestLibrary, answer_id: str) -> Plain:
         """A stored answer with all of its evidence."""
-        return library.answer(answer_id).to_dict()
+        return library.answers.get(answer_id).to_dict()
 
     @routes.get("/answers/{answer_id}/citations", tags=["answers"], response_class=Response)
     def cite(library: RequestLibrary, answer_id: str, format: CitationFormat = "text") -> Response:
         """The documents and pages that the answer is taken from, to take away."""
-        text = citations.of_answer(library, library.answer(answer_id), format)
+        text = citations.of_answer(library, library.answers.get(answer_id), format)
         return Response(text, media_type=CITATION_TYPES[format])
 
     @routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
     def delete(library: RequestLibrary, answer_id: str) -> None:
-        library.delete_answer(answer_id)
+        library.answers.delete(answer_id)
 
     @routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
     async def effect(library: RequestLibrary, person: Person, answer_id: str, block_id: int) -> Plain:
         """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
-        return (await ask_queue.run(person, library.effect_of_block, answer_id, block_id)).to_dict()
+        return (await ask_queue.run(person, library.answers.effect_of_block, answer_id, block_id)).to_dict()
 
     @routes.post("/answers/{answer_id}/without/{passage}", tags=["answers"])
     async def without(library: RequestLibrary, person: Person, answer_id: str, passage: int) -> Plain:
         """Of a quotation: what would be quoted if this passage (they count from 0) were not in the library."""
-        return (await ask_queue.run(person, library.effect_of_passage, answer_id, passage)).to_dict()
+        return (await ask_queue.run(person, library.answers.effect_of_passage, answer_id, passage)).to_dict()
 
     @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
     def export(
@@ -358,6 +358,6 @@ def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
     ) -> Response:
         """One self-contained file: `html` with page pictures, or `json`."""
         media_type, write = EXPORTS[format]
-        body = write(library, library.answer(answer_id))
+        body = write(library, library.answers.get(answer_id))
         name = f"cairn-answer-{answer_id[:12]}.{format}"
         return Response(body, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -37,8 +37,8 @@ def router(settings: Settings, limits: UploadLimits, accounts: Accounts, sign_on
             "account": described_account(library, accounts, sign_on),
             "preferences": described_preferences(preferences, limits),
             "writer": described_writer(settings, library),
-            "documents": len(library.documents()),
-            "suggestions": [one.to_dict() for one in library.suggestions(SUGGESTED)],
+            "documents": len(library.documents.list()),
+            "suggestions": [one.to_dict() for one in library.descriptions.suggestions(SUGGESTED)],
         }
 
     return routes
@@ -55,7 +55,7 @@ OFFERED = "sample-offered"
 async def preparing(library: Library, home: Path, readiness: Readiness) -> AsyncIterator[None]:
     """Backs up the catalogue, offers the sample, loads the model and notes words that an older release did not note,
     without keeping anybody waiting. At the end it waits for what is at work."""
-    library.keep_backup()
+    library.maintenance.keep_backup()
     stopping = threading.Event()
     # No daemon: a process that ends while it is in C++ code, loading the model, is aborted.
     thread = threading.Thread(target=_run, args=(library, home, readiness, stopping), name="cairn-start")
@@ -70,9 +70,9 @@ def offer_sample(library: Library, home: Path) -> bool:
     offered = home / OFFERED
     if offered.exists():
         return False
-    empty = not library.documents() and not library.jobs(limit=1)
+    empty = not library.documents.list() and not library.jobs.list(limit=1)
     if empty:
-        library.submit(SAMPLE, source=SAMPLE_NAME)
+        library.documents.submit(SAMPLE, source=SAMPLE_NAME)
     offered.touch()
     return empty
 
@@ -82,7 +82,7 @@ def _run(library: Library, home: Path, readiness: Readiness, stopping: threading
         offer_sample(library, home)
         library.warm_up()
         readiness.become("ready")
-        library.note_terms(lambda: not stopping.is_set())
+        library.maintenance.note_terms(lambda: not stopping.is_set())
     except CairnError as error:
         readiness.become("failed")
         log.warning("%s", error)

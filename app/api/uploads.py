@@ -203,7 +203,9 @@ class Uploads:
         """Hand a staged file over to the library as a job."""
         self._check_jobs(library)
         staged = self._own(library, identity)
-        job = library.submit(self._fetched(staged), collection=collection, source=staged.name, password=password)
+        job = library.documents.submit(
+            self._fetched(staged), collection=collection, source=staged.name, password=password
+        )
         self._remove(staged)
         return job
 
@@ -215,7 +217,7 @@ class Uploads:
         staged = self._receive(library, stream, name)
         path = self._path(staged)
         try:
-            return library.submit(path, collection=collection, source=staged.name, password=password)
+            return library.documents.submit(path, collection=collection, source=staged.name, password=password)
         finally:
             path.unlink(missing_ok=True)
 
@@ -225,7 +227,9 @@ class Uploads:
         """What a file would cost; the file is not kept."""
         staged = await run_in_threadpool(self._receive, library, stream, name)
         try:
-            task = self._queue_of(staged).submit(person, library.estimate, self._path(staged), password=password)
+            task = self._queue_of(staged).submit(
+                person, library.documents.estimate, self._path(staged), password=password
+            )
             return replace(await asyncio.wrap_future(task), source=staged.name)
         except QueueFull:
             raise _too_many_estimates() from None
@@ -269,7 +273,7 @@ class Uploads:
         return path
 
     def _check_jobs(self, library: Library) -> None:
-        if (waiting := library.num_active_jobs()) >= self.limits.jobs:
+        if (waiting := library.jobs.num_active()) >= self.limits.jobs:
             raise Refused(
                 429, "too_many_jobs", f"{waiting:,} of your documents are already waiting to be stored. Try later.", 60
             )
@@ -285,7 +289,7 @@ class Uploads:
     def _check_room(self, name: str) -> None:
         self.check_room(name, self.limits.file_bytes)
         if self.limits.library_bytes is not None:
-            used = sum(document.size_bytes for document in self._library.documents())
+            used = sum(document.size_bytes for document in self._library.documents.list())
             if used >= self.limits.library_bytes:
                 quota = self.limits.library_bytes / 1e9
                 raise Refused(
@@ -324,7 +328,7 @@ class Uploads:
                 raise Cancelled(f"{staged.name} was discarded.")
 
         try:
-            estimate = replace(library.estimate(self._fetched(staged), watch=watch), source=staged.name)
+            estimate = replace(library.documents.estimate(self._fetched(staged), watch=watch), source=staged.name)
             if estimate.fits:
                 outcome = replace(staged, state="ready", estimate=estimate)
             else:

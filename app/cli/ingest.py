@@ -208,7 +208,7 @@ def job_reader(library: Library, stream: TextIO) -> Callable[[Job], Job]:
         bar = ProgressBar(stream)
         try:
             while job.active:
-                job = library.run_job(job.id, on_progress=bar.show)
+                job = library.jobs.run(job.id, on_progress=bar.show)
                 if job.active:  # a server on the same home took it first: watch
                     bar.show(job)
                     time.sleep(WATCH_SECONDS)
@@ -225,7 +225,7 @@ def _handed_in(
     """The file's job, or the row of one that cannot be taken."""
     try:
         with source.fetched() as path:
-            job = library.submit(path, collection=collection, source=source.name, password=password)
+            job = library.documents.submit(path, collection=collection, source=source.name, password=password)
     except Exception as error:
         return _failure(source.name, error)
     if job.note.startswith(f"{ALREADY_STORED},"):
@@ -238,7 +238,7 @@ def _read_by_workers(library: Library, handed_in: Sequence[Job | dict[str, Any]]
     yield from (each for each in handed_in if not isinstance(each, Job))
     waiting = {each.id: each.source for each in handed_in if isinstance(each, Job)}
     while waiting:
-        for job in [library.job(identity) for identity in waiting]:
+        for job in [library.jobs.get(identity) for identity in waiting]:
             if not job.active:
                 yield row_of_job(job, waiting.pop(job.id))
         if waiting:

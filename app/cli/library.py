@@ -69,30 +69,30 @@ def list_(
 def _listing(library: Library, kind: str, search: str, where: Sequence[str]) -> Listing:
     cells: list[tuple[object, ...]]
     if kind == "documents":
-        documents = library.documents(search=search, where=where)
+        documents = library.documents.list(search=search, where=where)
         owned = any(one.owner for one in documents)
         cells = [
             (d.id, d.source, d.pages, f"{d.tokens:,}", size(d.size_bytes), d.state, d.added_at[:16])
             + ((d.owner or "-",) if owned else ())
             for d in documents
         ]
-        about = library.descriptions(documents)
+        about = library.descriptions.made_for(documents)
         rows = [
             {**one.to_dict(), "description": about[one.id].to_dict() if one.id in about else None} for one in documents
         ]
         heads = ("document", "source", "pages", "tokens", "size", "state", "added", *(["owner"] if owned else []))
         return rows, heads, cells
     if kind == "collections":
-        collections = [one for one in library.collections() if search.lower() in one.name.lower()]
+        collections = [one for one in library.collections.list() if search.lower() in one.name.lower()]
         cells = [(one.id, one.name, one.documents) for one in collections]
         return [one.to_dict() for one in collections], ("collection", "name", "documents"), cells
     if kind == "jobs":
-        jobs = [one for one in library.jobs() if search.lower() in one.source.lower()]
+        jobs = [one for one in library.jobs.list() if search.lower() in one.source.lower()]
         cells = [
             (one.id, one.source, one.state, f"{one.pages_done}/{one.pages}", one.error or one.note) for one in jobs
         ]
         return [one.to_dict() for one in jobs], ("job", "source", "state", "pages", "error"), cells
-    answers = library.answers(limit=LISTED_ANSWERS, search=search)
+    answers = library.answers.list(limit=LISTED_ANSWERS, search=search)
     cells = [(one.id, one.created_at[:16], one.question, one.text) for one in answers]
     return [one.to_dict() for one in answers], ("answer", "asked", "question", "text"), cells
 
@@ -107,9 +107,9 @@ def show(
     """Show what is known of one document."""
     with call.library() as library:
         found = find_document(library, document)
-        text = library.page_text(found.id, page) if page is not None else None
-        about = library.description(found.id) if found.state == "ready" else None
-        asides = library.set_aside(found.id) if found.state == "ready" else []
+        text = library.documents.page_text(found.id, page) if page is not None else None
+        about = library.descriptions.get(found.id) if found.state == "ready" else None
+        asides = library.documents.set_aside(found.id) if found.state == "ready" else []
     if call.as_json:
         described = {"description": about.to_dict() if about else None, "set_aside": [one.to_dict() for one in asides]}
         write_json({**found.to_dict(), **described, **({"page": text.to_dict()} if text else {})})
@@ -141,7 +141,7 @@ def find(
 ) -> None:
     """List the documents whose name, title or text holds all of WORDS."""
     with call.library() as library:
-        found = library.documents(search=words, where=where or ())
+        found = library.documents.list(search=words, where=where or ())
     call.write_each(found, lambda one: f"{one.id}  {one.source}  {one.title}", "No document holds all of these words.")
 
 
@@ -157,7 +157,7 @@ def grep(
     """Show where PATTERN stands: in any case, with or without accents. Exit status 1 if it stands nowhere."""
     with call.library() as library:
         scope = scope_of(library, document, collection, where)
-        found = library.grep(pattern, expression=expression, within=scope, limit=limit, each=limit)
+        found = library.documents.grep(pattern, expression=expression, within=scope, limit=limit, each=limit)
     call.write_each(
         found, lambda one: f"{', '.join(filter(None, (one.source, one.place)))}: {one.line}", "It stands nowhere."
     )
@@ -173,7 +173,7 @@ def read(
 ) -> None:
     """Print the text of a document, page by page."""
     with call.library() as library:
-        pages = library.read(find_document(library, document).id, first, last)
+        pages = library.documents.read(find_document(library, document).id, first, last)
     for page in pages:
         place = place_of([page.page], [page.label])
         call.write(page.to_dict(), f"{f'[{place}]' if place else ''}\n{page.text}".strip() + "\n")
@@ -191,7 +191,7 @@ def delete(
             names = ", ".join(one_line(one.source, 60) for one in found.values())
             them = "it" if len(found) == 1 else "them"
             typer.confirm(f"Delete {names}, with the answers that used {them}?", abort=True, err=True)
-        deleted = library.delete_documents(list(found))
+        deleted = library.documents.delete(list(found))
     call.write(
         deleted.to_dict(),
         f"Deleted {deleted.documents} documents and {deleted.answers} answers; "
@@ -210,7 +210,7 @@ def export(
     from app.exports.answers import answer_as_html, answer_as_json
 
     with call.library() as library:
-        record = library.answer(find_answer_id(library, answer))
+        record = library.answers.get(find_answer_id(library, answer))
         text = (answer_as_json if call.as_json else answer_as_html)(library, record)
     if output is None:
         say(text)
@@ -247,7 +247,7 @@ def cite(
         try:
             text = citations.FORMATS[kind](find_document(library, what), page)
         except NotFound:
-            text = citations.of_answer(library, library.answer(find_answer_id(library, what)), kind)
+            text = citations.of_answer(library, library.answers.get(find_answer_id(library, what)), kind)
     say(text)
 
 
@@ -311,13 +311,13 @@ def tag(
     with call.library(backup=True) as library:
         found = find_document(library, document)
         kept = [one for one in found.properties.get("tag", ()) if one.casefold() not in {t.casefold() for t in tags}]
-        changed = library.set_properties(found.id, {"tag": kept if remove else [*kept, *tags]})
+        changed = library.documents.set_properties(found.id, {"tag": kept if remove else [*kept, *tags]})
     _write_properties(call, changed)
 
 
 def _set(library: Library, key: str, properties: Mapping[str, Sequence[str]]) -> Document:
     found = find_document(library, key)
-    return library.set_properties(found.id, properties) if properties else found
+    return library.documents.set_properties(found.id, properties) if properties else found
 
 
 def _assigned(assignments: Sequence[str]) -> dict[str, list[str]]:

@@ -35,7 +35,7 @@ def examine(settings: Settings) -> dict[str, Any]:
     try:
         assembly.check_model(settings.model)
         with assembly.open_library(settings) as library:
-            found = library.doctor()
+            found = library.maintenance.doctor()
         problems += found.pop("problems", [])
         report |= {**found, "versions": {**report["versions"], **found.get("versions", {})}}
     except Exception as error:
@@ -83,7 +83,7 @@ def verify(
     Exit status 1 if anything is damaged.
     """
     with call.library() as library:
-        report = library.verify(texts=texts)
+        report = library.maintenance.verify(texts=texts)
     if call.as_json:
         write_json({**report.to_dict(), "ok": report.ok})
     else:
@@ -116,7 +116,7 @@ def repair(
     Exit status 1 if one could not be.
     """
     with call.library(backup=True) as library:
-        report = library.repair(reingest=reingest)
+        report = library.maintenance.repair(reingest=reingest)
     for document, reason in () if call.as_json else report.failed:
         tell(f"not repaired: {one_line(document, 300)}: {reason}")
     again = f"{len(report.repaired)} documents read again, {report.blocks:,} blocks"
@@ -137,7 +137,7 @@ def gc(
     """
     days = 0.0 if now else call.settings().trash_days
     with call.library(backup=not now) as library:
-        report = library.gc(grace_seconds=days * SECONDS_PER_DAY)
+        report = library.maintenance.gc(grace_seconds=days * SECONDS_PER_DAY)
     where = "removed" if now else f"moved to the trash, which keeps them for {days:g} days"
     swept = f"{len(report.files)} files ({size(report.swept_bytes)}) {where}"
     call.write(report.to_dict(), f"{swept}; {size(report.freed_bytes)} are free again.")

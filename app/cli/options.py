@@ -140,13 +140,13 @@ class Call:
 
         with assembly.open_library(self.settings(**overrides)) as library:
             if backup:
-                library.keep_backup()
+                library.maintenance.keep_backup()
             if self.user is None:
                 yield library
                 return
             from storage.records import Principal
 
-            account = library.accounts.named(self.user)
+            account = library.accounts.get(self.user)
             yield library.as_seen_by(Principal(account.id, account.name))
 
     def write(self, row: Any, text: Callable[[], str] | str) -> None:

@@ -28,7 +28,7 @@ def find_document(library: Library, key: str) -> Document:
 
     Raises NotFound, or InvalidRequest if several fit.
     """
-    documents = library.documents()
+    documents = library.documents.list()
     for fits in (
         [one for one in documents if one.id == key],
         [one for one in documents if one.source == key],
@@ -44,7 +44,7 @@ def find_document(library: Library, key: str) -> Document:
 
 def find_answer_id(library: Library, key: str) -> str:
     """By id, by the start of an id (4 characters or more), or `last`."""
-    heads = library.answers(limit=10_000)
+    heads = library.answers.list(limit=10_000)
     if key == "last" and heads:
         return heads[0].id
     fits = [one.id for one in heads if one.id == key or (len(key) >= SHORTEST_PREFIX and one.id.startswith(key))]
@@ -65,7 +65,7 @@ def scope_of(
     if not documents and not collections and not where:
         return None
     chosen = tuple(find_document(library, key).id for key in documents or ())
-    known = {key: one.id for one in library.collections() for key in (one.id, one.name)} if collections else {}
+    known = {key: one.id for one in library.collections.list() for key in (one.id, one.name)} if collections else {}
     for name in collections or ():
         if name not in known:
             raise NotFound("collection", name)

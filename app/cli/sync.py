@@ -57,7 +57,7 @@ def sync(
     """
     options = FollowOptions(again=again, every_byte=checksum, emptied=emptied)
     with replace(call, user=None).library(backup=True) as library:
-        owner_id = None if call.user is None else library.accounts.named(call.user).id
+        owner_id = None if call.user is None else library.accounts.get(call.user).id
         followed = library.folders.follow(
             folder, owner_id=owner_id, collection=collection, removed=removed.value if removed else None
         )

@@ -31,8 +31,8 @@ def add(
     password, shown = _password(password_stdin)
     with call.library() as library:
         first = not library.accounts.any
-        made = library.accounts.add(name, hash_password(password))
-        common = sum(not document.owner for document in library.documents()) if first else 0
+        made = library.accounts.create(name, hash_password(password))
+        common = sum(not document.owner for document in library.documents.list()) if first else 0
     _write_secret(call, made.name, "password", shown)
     if common:
         tell(
@@ -44,7 +44,7 @@ def add(
 def list_(call: Call) -> None:
     """List accounts."""
     with call.library() as library:
-        users = library.accounts.all()
+        users = library.accounts.list()
     rows = [
         {
             "name": one.name,
@@ -75,7 +75,7 @@ def password(call: Call, name: NameArgument, password_stdin: StdinOption = False
 
     secret, shown = _password(password_stdin)
     with call.library() as library:
-        one = library.accounts.named(name)
+        one = library.accounts.get(name)
         library.accounts.set_password_hash(one, hash_password(secret))
     _write_secret(call, one.name, "password", shown)
 
@@ -90,7 +90,7 @@ def token(
 
     made, digest = fresh_token()
     with call.library() as library:
-        one = library.accounts.named(name)
+        one = library.accounts.get(name)
         library.accounts.set_token_digest(one, None if off else digest)
     _write_secret(call, one.name, "token", None if off else made)
 
@@ -108,7 +108,7 @@ def link(
     if not issuer:
         raise typer.BadParameter("name the provider with --issuer, or set CAIRN_OIDC_ISSUER.")
     with call.library() as library:
-        one = library.accounts.named(name)
+        one = library.accounts.get(name)
         library.accounts.link(one, issuer, subject)
     call.write({"name": one.name, "linked": True}, f"{one.name} is linked.")
 
@@ -116,7 +116,7 @@ def link(
 def unlink(call: Call, name: NameArgument) -> None:
     """End the link to single sign-on, with the sessions opened through it and the groups that came from there."""
     with call.library() as library:
-        one = library.accounts.named(name)
+        one = library.accounts.get(name)
         library.accounts.unlink(one)
     call.write({"name": one.name, "linked": False}, f"{one.name} is no longer linked.")
 
@@ -124,7 +124,7 @@ def unlink(call: Call, name: NameArgument) -> None:
 def adopt(call: Call, name: NameArgument) -> None:
     """Make a user the owner of everything that has none: documents, collections and answers from before accounts."""
     with call.library() as library:
-        one = library.accounts.named(name)
+        one = library.accounts.get(name)
         count = library.accounts.transfer_ownership(one)
     call.write({"name": one.name, "documents": count}, f"{count} documents now belong to {one.name}.")
 
@@ -144,13 +144,13 @@ def remove(
         raise typer.BadParameter("choose one of --give-to and --delete-documents.")
     with call.library() as library:
         accounts = library.accounts
-        one = accounts.named(name)
-        heir = accounts.named(give_to) if give_to else None
+        one = accounts.get(name)
+        heir = accounts.get(give_to) if give_to else None
         if heir is not None:
             if heir.id == one.id:
                 raise InvalidRequest("Documents cannot be given to the user who is being removed.")
             accounts.transfer_ownership(heir, one)
-        accounts.remove(one, library.delete_documents if delete_documents else None)
+        accounts.delete(one, library.documents.delete if delete_documents else None)
         last = not accounts.any
     call.write({"name": one.name, "removed": True}, f"{one.name} has been removed.")
     if last:

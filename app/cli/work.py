@@ -47,7 +47,7 @@ def work(
     from app.work import JobRunner
 
     with _told_to_stop() as (drain, stop), assembly.open_library(settings) as library:
-        library.keep_backup()
+        library.maintenance.keep_backup()
         runner = JobRunner(library)
         runner.start()
         tell(f"Reading documents for {settings.home} (Ctrl-C stops)")
@@ -55,7 +55,7 @@ def work(
         while not drain.wait(0.5):
             if time.monotonic() - runner.last_sign < ALIVE_SECONDS:
                 alive.touch(mode=0o600)
-            if until_empty and not library.num_active_jobs():
+            if until_empty and not library.jobs.num_active():
                 break
         runner.drain()
         left = grace

@@ -121,7 +121,7 @@ def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, 
 def _picture(library: Library, passage: Passage, page: int, boxes: Marks) -> dict[str, Any]:
     shown = {"title": passage.title or passage.source, "page": page, "boxes": boxes}
     try:
-        png = library.page_image(passage.document_id, page, width_px=PICTURE_WIDTH_PX)
+        png = library.documents.page_image(passage.document_id, page, width_px=PICTURE_WIDTH_PX)
     except CairnError as error:
         return {**shown, "problem": str(error), "png": ""}
     return {**shown, "png": base64.b64encode(png).decode()}

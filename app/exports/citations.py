@@ -68,7 +68,7 @@ def of_answer(library: Library, answer: Answer, kind: str) -> str:
     for passage in cited or quoted or answer.passages[:1]:
         found = pages.setdefault(passage.document_id, [])
         found += [label for label in passage.page_labels if label and label not in found]
-    citations = [FORMATS[kind](library.document(key), ", ".join(labels)) for key, labels in pages.items()]
+    citations = [FORMATS[kind](library.documents.get(key), ", ".join(labels)) for key, labels in pages.items()]
     if kind == "csl-json":
         return json.dumps([item for one in citations for item in json.loads(one)], ensure_ascii=False, indent=1)
     return ("\n" if kind == "text" else "\n\n").join(citations)

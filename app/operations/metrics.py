@@ -140,7 +140,7 @@ class Gauges(Collector):
         yield _gauge("cairn_questions_running", "Questions at work.", {"": running})
         yield _gauge("cairn_questions_waiting", "Questions that wait for their turn.", {"": waiting})
         try:
-            figures = self._library.figures()
+            figures = self._library.maintenance.figures()
         except CatalogueUnavailable as error:  # the rest is wanted all the more
             log.warning("figures of the catalogue: %s", error)
             yield _gauge("cairn_catalogue_up", "1 if the catalogue answered.", {"": 0})

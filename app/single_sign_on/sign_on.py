@@ -185,7 +185,7 @@ class SignOn:
             name = names[0] if number == 1 else f"{names[0]}-{number}"
             if self._named(name) is None:
                 try:
-                    return self._accounts.add(name, "", issuer=identity.issuer, subject=identity.subject)
+                    return self._accounts.create(name, "", issuer=identity.issuer, subject=identity.subject)
                 except InvalidRequest:  # somebody else took the name, or this identity, at the same moment
                     if (account := self._of(identity)) is not None:
                         return account
@@ -206,7 +206,7 @@ class SignOn:
 
     def _named(self, name: str) -> User | None:
         try:
-            return self._accounts.named(name)
+            return self._accounts.get(name)
         except NotFound:
             return None
 

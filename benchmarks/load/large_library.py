@@ -101,7 +101,7 @@ def asked(home: Path, questions: list[str], threads: int, index: str) -> dict[st
         first = first_word(library, questions[0])
         fresh = [first_word(library, question) for question in questions[1:]]
         again = [first_word(library, question) for question in questions[-6:] for _ in range(2)][1::2]
-        figures, kind = library.figures(), library._index.kind
+        figures, kind = library.maintenance.figures(), library._index.kind
         resident = figures.resident_bytes
     return {
         "tokens": figures.num_tokens,

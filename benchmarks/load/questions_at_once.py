@@ -47,7 +47,7 @@ def serve() -> None:
         for number, text in enumerate(json.loads(sys.stdin.readline())):
             path = Path(folder) / f"{number}.txt"
             path.write_text(text, encoding="utf-8")
-            assert library.run_job(library.submit(path).id).state == "done"
+            assert library.jobs.run(library.documents.submit(path).id).state == "done"
         library.warm_up()
         print("{}", flush=True)
         for line in sys.stdin:

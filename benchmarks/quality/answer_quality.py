@@ -77,7 +77,7 @@ def answers(library: Library, folder: Path, arguments: argparse.Namespace) -> di
     kept = set(numbers)
     drawn = [question for question in sets.questions if question.document in kept]
     drawn = random.Random(1).sample(drawn, min(arguments.questions, len(drawn)))
-    everything = library.create_collection("everything").id
+    everything = library.collections.create("everything").id
     for number in numbers:
         store(library, folder / "all" / str(number) / name_of(sets, number), sets.texts[number], "everything")
     print(f"{len(numbers)} documents, {len(drawn)} questions", flush=True)
@@ -119,7 +119,7 @@ def groups(question: Question) -> tuple[str, ...]:
 def store(library: Library, file: Path, text: str, collection: str | None = None) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    job = library.run_job(library.submit(file, collection=collection).id)
+    job = library.jobs.run(library.documents.submit(file, collection=collection).id)
     assert job.state == "done" and job.document_id is not None, job.error
     return job.document_id
 
@@ -187,11 +187,11 @@ def passkey(library: Library, folder: Path, arguments: argparse.Namespace) -> di
                 right[mode] += value in answer.text.replace(" ", "")
                 if mode == "quote":
                     right["short"] += words(answer.short) == [value]
-            library.delete_documents([hidden])
-        tokens = sum(document.tokens for document in library.documents() if document.id in set(ids))
+            library.documents.delete([hidden])
+        tokens = sum(document.tokens for document in library.documents.list() if document.id in set(ids))
         figures[str(length)] = {name: hits / trials for name, hits in right.items()} | {"trials": trials}
         print(length, figures[str(length)], f"{len(ids)} pieces of {tokens} tokens", flush=True)
-        library.delete_documents(ids)
+        library.documents.delete(ids)
     return figures
 
 

@@ -44,7 +44,7 @@ def main() -> None:
         home = arguments.home or Path(temporary)
         with open_library(load_settings(home=home)) as library:
             for name in sorted({claim["document"] for claim in claims}):
-                job = library.run_job(library.submit(arguments.pdfs / name).id)
+                job = library.jobs.run(library.documents.submit(arguments.pdfs / name).id)
                 assert job.state == "done", job.error
             library.warm_up()
             checker = ClaimChecker(library._workspace, library._index, library._passages, None)

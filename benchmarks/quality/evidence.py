@@ -112,7 +112,7 @@ def answers(library: Library, folder: Path, documents: int, sentences: int, k: i
         text, key = text_with_key(chance, sentences)
         file = folder / f"{number}.txt"
         file.write_text(text)
-        job = library.run_job(library.submit(file).id)
+        job = library.jobs.run(library.documents.submit(file).id)
         assert job.state == "done" and job.document_id is not None, job.error
         *_, answer = library.ask(QUESTION, within=Scope((job.document_id,)), k=k, max_tokens=7, voters="token")
         assert isinstance(answer, Answer)

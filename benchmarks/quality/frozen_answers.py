@@ -96,7 +96,7 @@ def opened(home: Path) -> Iterator[Library]:
 
 
 def store(library: Library, file: Path) -> None:
-    job = library.run_job(library.submit(file).id)
+    job = library.jobs.run(library.documents.submit(file).id)
     assert job.state == "done", f"{file}: {job.error}"
 
 

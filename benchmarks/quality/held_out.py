@@ -87,7 +87,7 @@ def main() -> None:
 
 def store(library: Any, file: Path) -> str:
     """The id of the stored document; "" of one that cannot be read, whose questions count as wrong."""
-    job = library.run_job(library.submit(file).id)
+    job = library.jobs.run(library.documents.submit(file).id)
     if job.state != "done":
         print(f"not read: {file.name}: {job.error}")
         return ""

@@ -62,8 +62,8 @@ def measured(library: Any, questions: list[Question], wanted: int) -> list[tuple
             continue
         quoted = set(answer.quotation.passage.block_ids)
         apart = [number for number, one in enumerate(answer.passages) if not quoted & set(one.block_ids)]
-        unused = library.effect_of_passage(answer.id, apart[-1]) if apart else None
-        found.append((library.effect_of_passage(answer.id, 0), unused))
+        unused = library.answers.effect_of_passage(answer.id, apart[-1]) if apart else None
+        found.append((library.answers.effect_of_passage(answer.id, 0), unused))
         if len(found) == wanted:
             break
     return found

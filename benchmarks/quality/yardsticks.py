@@ -93,8 +93,8 @@ class Yardstick:
             row for row in self._of(name, "queries") if row["_id"] in relevant and row.get("lang", "") == language
         ]
         label = f"{name}{language and f' {language}'}"
-        known = [one for one in self.library.collections() if one.name == label]
-        collection = (known[0] if known else self.library.create_collection(label)).id
+        known = [one for one in self.library.collections.list() if one.name == label]
+        collection = (known[0] if known else self.library.collections.create(label)).id
         of = {
             self.stored(f"{row['title'] or row['_id']}.txt", row["text"], label, row["_id"]): row["_id"]
             for row in corpus

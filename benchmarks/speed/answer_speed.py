@@ -40,7 +40,7 @@ def main() -> None:
         for number, context in enumerate(sorted({row["context"] for row in drawn})):
             file = Path(home) / f"{number}.txt"
             file.write_text(context, encoding="utf-8")
-            library.run_job(library.submit(file).id)
+            library.jobs.run(library.documents.submit(file).id)
         library.warm_up()
         for round_number in range(1 + arguments.rounds):
             for row in drawn:

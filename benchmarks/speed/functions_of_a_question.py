@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, open_library(load_settings(home=Path(folder) / "home")) as library:
         file = Path(folder) / "facts.txt"
         file.write_text("\n\n".join(f"{each.title}\n{each.text}" for each in made.passages), encoding="utf-8")
-        library.run_job(library.submit(file).id)
+        library.jobs.run(library.documents.submit(file).id)
         library.warm_up()
         list(library.ask(made.questions[0].text))
         calls = calls_of(lambda: list(library.ask(made.questions[1].text)))

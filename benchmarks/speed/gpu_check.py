@@ -134,10 +134,10 @@ def library(model: LandmarkModel) -> Figures:
         for file in files:
             file.write_text(text_with_key(chance, sentences)[0])
         began = time.perf_counter()
-        jobs = [opened.run_job(opened.submit(file).id) for file in files]
+        jobs = [opened.jobs.run(opened.documents.submit(file).id) for file in files]
         seconds = time.perf_counter() - began
         assert all(job.state == "done" for job in jobs), jobs
-        read = sum(document.tokens for document in opened.documents())
+        read = sum(document.tokens for document in opened.documents.list())
         for _ in range(4):
             with host_waits(model) as waited:
                 at = [time.perf_counter()]

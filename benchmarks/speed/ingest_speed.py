@@ -45,9 +45,9 @@ def main() -> None:
                 for start in range(0, len(ids), window):
                     twin(input_ids=torch.tensor([ids[start : start + window]]), use_cache=False)
             bare.append(len(ids) / (time.perf_counter() - began))
-            job = library.submit(path)
+            job = library.documents.submit(path)
             began = time.perf_counter()
-            job = library.run_job(job.id)
+            job = library.jobs.run(job.id)
             assert job.state == "done", job.error
             reading.append(job.tokens_per_second)
             whole.append(job.tokens / (time.perf_counter() - began))

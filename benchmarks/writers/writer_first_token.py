@@ -154,7 +154,7 @@ def main() -> None:
         path = Path(folder) / "document.txt"
         path.write_text(subject.text_of(finder, 8192))
         with Library.open(Path(folder) / "home", finder) as library:
-            library.run_job(library.submit(path).id)
+            library.jobs.run(library.documents.submit(path).id)
             loaded = loaded_writer(model, Path(folder))
             began = time.perf_counter()
             first_token(loaded, request, 0.0)  # reads and stores the passages

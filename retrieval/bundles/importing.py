@@ -19,14 +19,15 @@ from uuid import uuid4
 import numpy as np
 
 from retrieval.bundles.exporting import export_bundle
+from retrieval.documents import Documents
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, ForeignBundle, catalogue_errors
 from retrieval.extraction.formats import FORMATS
 from retrieval.ingest.file_store import check_store_space, keep_arrived
-from retrieval.ingest.intake import Intake
+from retrieval.jobs import Jobs
 from retrieval.types.records import Exported, ImportedDocument, Job
+from retrieval.view import View
 from storage.bundle import BundledRows, BundleReader, unpacked
-from storage.catalogue import Catalogue
 from storage.catalogue.collections import checked_name
 from storage.catalogue.imports import ImportedRows
 from storage.errors import DamagedMemory, ForeignShard
@@ -39,10 +40,10 @@ from storage.recovery import write_sidecar
 
 
 class Bundles:
-    """Of the library as one person sees it. `whole`: the administrator's catalogue."""
+    """Of the library as one person sees it."""
 
-    def __init__(self, library: Intake, workspace: Workspace, whole: Catalogue):
-        self._library, self._workspace, self._whole = library, workspace, whole
+    def __init__(self, view: View):
+        self._view, self._workspace, self._whole = view, view.workspace, view.whole
 
     @catalogue_errors()
     def export_to(self, path: Path, *, collection_id: str | None = None) -> Exported:
@@ -54,7 +55,7 @@ class Bundles:
         if collection_id is not None:
             catalogue.collection(collection_id)
         chosen = catalogue.documents(collection_id=collection_id)
-        return export_bundle(self._workspace, self._whole, chosen, Path(path))
+        return export_bundle(self._workspace, self._whole.catalogue, chosen, Path(path))
 
     def import_from(
         self,
@@ -82,13 +83,13 @@ class Bundles:
             if not reingest:
                 for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
                     if imported.document_id is not None:
-                        note_terms(self._workspace.with_catalogue(self._whole), imported.document_id)
+                        note_terms(self._whole, imported.document_id)
                     yield imported
                 return
-        run = run_job or (lambda job: self._library.run_job(job.id))
+        run = run_job or (lambda job: Jobs(self._view).run(job.id))
 
         def read(file: Path, source: str, into: str | None) -> Job:
-            job = self._library.submit(file, source=source, collection=into)
+            job = Documents(self._view).submit(file, source=source, collection=into)
             return run(job) if job.active else job
 
         yield from read_originals(self._workspace, path, collection=collection, read=read)

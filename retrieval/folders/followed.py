@@ -12,11 +12,10 @@ import portalocker
 from portalocker import LockFlags
 
 from retrieval.bundles.exporting import export_bundle
-from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, InvalidRequest, catalogue_errors
 from retrieval.folders.sync import FolderRun
-from retrieval.ingest.intake import Intake
 from retrieval.types.records import FileChange, FolderReport, FollowedFolder, FollowOptions, Job
+from retrieval.view import View
 from storage.records import Document, Folder, Removed
 from storage.trash import Trash
 
@@ -27,14 +26,8 @@ _MOST_PROBLEMS = 20
 class Folders:
     """Of the whole library: paths of the machine are its administrator's business."""
 
-    def __init__(self, library: Intake, workspace: Workspace):
-        self._library, self._workspace = library, workspace
-        self._catalogue, self._home = workspace.catalogue, workspace.home
-
-    def all(self) -> list[FollowedFolder]:
-        """In the order in which they were first followed."""
-        names = {user.id: user.name for user in self._catalogue.users()}
-        return [_view(folder, names.get(folder.owner_id or "", "")) for folder in self._catalogue.folders()]
+    def __init__(self, view: View):
+        self._view, self._catalogue, self._home = view, view.catalogue, view.workspace.home
 
     @catalogue_errors()
     def follow(
@@ -88,8 +81,7 @@ class Folders:
         began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
         with self._alone(folder):
             at_work = FolderRun(
-                self._library,
-                self._catalogue,
+                self._view,
                 folder,
                 read=read,
                 throw_away=self._throw_away,
@@ -111,7 +103,7 @@ class Folders:
     def _throw_away(self, document: Document) -> None:
         """A bundle in the trash, from which it can be imported again until the trash is emptied."""
         into = Trash(self._home).place_for(f"{PurePosixPath(document.source).name[:100]}.cairn")
-        export_bundle(self._workspace, self._catalogue, [document], into)
+        export_bundle(self._view.workspace, self._catalogue, [document], into)
 
     @contextmanager
     def _alone(self, folder: Folder) -> Iterator[None]:
@@ -123,6 +115,11 @@ class Folders:
             except portalocker.AlreadyLocked:
                 raise InvalidRequest(f"The folder {folder.path} is being looked at already. Try again later.") from None
             yield
+
+    def list(self) -> list[FollowedFolder]:
+        """In the order in which they were first followed."""
+        names = {user.id: user.name for user in self._catalogue.users()}
+        return [_view(folder, names.get(folder.owner_id or "", "")) for folder in self._catalogue.folders()]
 
 
 def _view(folder: Folder, owner: str) -> FollowedFolder:

@@ -21,12 +21,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from retrieval.documents import Documents
 from retrieval.errors import ExtractError, FileChanged, InvalidRequest
 from retrieval.extraction.formats import SUFFIXES
 from retrieval.ingest.file_store import sha256_of
-from retrieval.ingest.intake import Intake
 from retrieval.types.records import ALREADY_STORED, FileChange, FollowOptions, Job
-from storage.catalogue import Catalogue
+from retrieval.view import View
 from storage.records import Document, Folder, FolderFile, Principal
 
 
@@ -143,21 +143,20 @@ class _Fresh:
 
 
 class FolderRun:
-    """`library`: the whole one. `read` runs a job to its end; None leaves that to the queue."""
+    """`view`: the administrator's. `read` runs a job to its end; None leaves that to the queue."""
 
     def __init__(
         self,
-        library: Intake,
-        catalogue: Catalogue,
+        view: View,
         folder: Folder,
         *,
         read: Callable[[Job], Job] | None,
         throw_away: Callable[[Document], None],
         options: FollowOptions,
     ):
-        self._library, self._catalogue, self._folder = library, catalogue, folder
+        self._documents, self._catalogue, self._folder = Documents(view), view.catalogue, folder
         self._root, self._read, self._throw_away, self._options = Path(folder.path), read, throw_away, options
-        self._mine = library.as_seen_by(Principal(folder.owner_id, ""))
+        self._mine = Documents(view.as_seen_by(Principal(folder.owner_id)))
         self._wanted: set[str] = set()  # contents that files have now
         self._waiting: list[FolderFile] = []  # read, but the old document has what another file needs
 
@@ -299,7 +298,7 @@ class FolderRun:
         self._catalogue.change_source(document.id, source)
         stem = PurePosixPath(source).stem
         if document.title == PurePosixPath(document.source).stem != stem:
-            self._library.rename_document(document.id, stem)
+            self._documents.rename(document.id, stem)
 
     def _new_content(self, one: _Fresh) -> FileChange:
         file = one.known or FolderFile(one.source)
@@ -380,7 +379,7 @@ class FolderRun:
             document = self._catalogue.document(document_id)
             if throw_away and document.state == "ready":
                 self._throw_away(document)
-            self._library.delete_documents([document_id])
+            self._documents.delete([document_id])
 
     def _put(self, file: FolderFile, *, instead_of: str | None = None) -> None:
         self._catalogue.put_folder_file(self._folder.id, file, instead_of=instead_of)

@@ -1,18 +1,15 @@
-"""What folders and bundles need of a library: to take files in, and to change or remove what was taken in."""
+"""Where files that are to be read lie: on this machine, or in a bucket."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 from retrieval.errors import ExtractError, InvalidRequest
-from retrieval.types.records import Deleted, Document, Job
 from storage.blobs.s3 import Address, Bucket
-from storage.records import FolderFile, Principal
 
 SCHEME = "s3://"
 
@@ -70,25 +67,3 @@ def bucket_sources(url: str, suffixes: Collection[str]) -> Iterator[BucketSource
         hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
         if not hidden and PurePosixPath(name).suffix.lower() in suffixes:
             yield BucketSource(bucket, name, name)
-
-
-class Intake(Protocol):
-    """`retrieval.library.Library` documents each of these."""
-
-    def submit(
-        self,
-        path: Path,
-        *,
-        collection: str | None = None,
-        source: str | None = None,
-        content_sha256: str | None = None,
-        of_folder: tuple[str, FolderFile] | None = None,
-    ) -> Job: ...
-
-    def run_job(self, job_id: str, *, on_progress: Callable[[Job], None] = ...) -> Job: ...
-
-    def rename_document(self, document_id: str, title: str) -> Document: ...
-
-    def delete_documents(self, document_ids: Sequence[str]) -> Deleted: ...
-
-    def as_seen_by(self, principal: Principal) -> Intake: ...

@@ -70,8 +70,8 @@ def main() -> None:
     from tests.tiny_model import shipped_model
 
     with tempfile.TemporaryDirectory() as folder, Library.open(fill(Path(folder)), shipped_model) as library:
-        (document,) = library.documents(search=RESERVOIR)
-        library.move_document(document.id, library.create_collection("Waterworks").id)
+        (document,) = library.documents.list(search=RESERVOIR)
+        library.documents.move(document.id, library.collections.create("Waterworks").id)
         slowed(library, 0.04)
         print(f"http://127.0.0.1:7998/?token={owner_token(Path(folder) / 'home')}")
         app = build_app(settings_for(Path(folder) / "home"), library)

@@ -80,7 +80,7 @@ def fill(folder: Path) -> Path:
     with Library.open(home, shipped_model) as library:
         for name, pages in PAGES.items():
             (folder / name).write_bytes(pdf_of(pages, TITLES[name]))
-            assert library.run_job(library.submit(folder / name).id).state == "done"
+            assert library.jobs.run(library.documents.submit(folder / name).id).state == "done"
     return home
 
 
@@ -91,7 +91,7 @@ def without_model(home: Path) -> Iterator[Library]:
     (home / "sample-offered").touch()
     with Library.open(home, _never) as library:
         library.warm_up = lambda: None  # type: ignore[method-assign]
-        library.note_terms = lambda go_on=None: 0  # type: ignore[method-assign]
+        library.maintenance.note_terms = lambda go_on=None: 0  # type: ignore[method-assign]
         yield library
 
 
@@ -155,7 +155,7 @@ class ByHand:
 
     def _work(self) -> None:
         while True:
-            job = self._library.run_next_job(on_progress=self._wait)
+            job = self._library.jobs.run_next(on_progress=self._wait)
             if job is None:
                 if self._free:
                     return

@@ -38,7 +38,7 @@ def opened(library: Library, home: Path, **settings: Any) -> Iterator[TestClient
 
 @pytest.fixture
 def client(library: Library, tmp_path: Path) -> Iterator[TestClient]:
-    library.accounts.add("ann", hash_password(PASSWORD))
+    library.accounts.create("ann", hash_password(PASSWORD))
     yield from opened(library, tmp_path, host="0.0.0.0", password="the server's password", token=TOKEN)
 
 
@@ -83,7 +83,7 @@ def test_a_session_from_before_the_first_account_ends_with_it(library: Library, 
     for client in opened(library, tmp_path, password=PASSWORD):
         assert client.post("/login", data={"password": PASSWORD}).status_code == 303
         assert client.get("/api/v1/account").json() == {"name": "", "people": []}
-        library.accounts.add("ann", hash_password(PASSWORD))
+        library.accounts.create("ann", hash_password(PASSWORD))
         assert client.get("/api/v1/documents").status_code == 401
 
 
@@ -103,7 +103,7 @@ def test_a_removed_account_is_signed_out_and_a_server_on_the_network_stays_shut(
     client: TestClient, library: Library
 ) -> None:
     sign_in(client)
-    library.accounts.remove(library.accounts.named("ann"))
+    library.accounts.delete(library.accounts.get("ann"))
     assert client.get("/api/v1/documents").status_code == 401
 
 
@@ -112,19 +112,19 @@ def test_a_server_on_the_network_that_had_accounts_only_shuts_when_the_last_goes
 ) -> None:
     with pytest.raises(ValueError, match="cairn user add"):
         build_app(settings_for(tmp_path, host="0.0.0.0"), library, page=False)
-    library.accounts.add("ann", hash_password(PASSWORD))
+    library.accounts.create("ann", hash_password(PASSWORD))
     for client in opened(library, tmp_path, host="0.0.0.0"):
         assert sign_in(client) == 303
-        library.accounts.remove(library.accounts.named("ann"))
+        library.accounts.delete(library.accounts.get("ann"))
         assert client.get("/api/v1/documents").status_code == 401
 
 
 def test_programs_use_their_users_token(client: TestClient, library: Library) -> None:
     token, digest = fresh_token()
-    library.accounts.set_token_digest(library.accounts.named("ann"), digest)
+    library.accounts.set_token_digest(library.accounts.get("ann"), digest)
     headers = {"Authorization": f"Bearer {token}"}
     assert client.get("/api/v1/account", headers=headers).json()["name"] == "ann"
-    library.accounts.set_token_digest(library.accounts.named("ann"), fresh_token()[1])
+    library.accounts.set_token_digest(library.accounts.get("ann"), fresh_token()[1])
     assert client.get("/api/v1/account", headers=headers).status_code == 401
 
 
@@ -141,13 +141,13 @@ def test_while_nobody_can_be_identified_requests_are_refused_in_words(
 
 
 def test_accounts_on_this_machine_ask_for_a_name_too(library: Library, tmp_path: Path) -> None:
-    library.accounts.add("ann", hash_password(PASSWORD))
+    library.accounts.create("ann", hash_password(PASSWORD))
     for client in opened(library, tmp_path):
         assert client.get("/api/v1/documents").status_code == 401 and sign_in(client) == 303
 
 
 def test_passwords_are_kept_as_argon2_and_short_ones_refused(library: Library) -> None:
-    user = library.accounts.add("ann", hash_password(PASSWORD))
+    user = library.accounts.create("ann", hash_password(PASSWORD))
     assert user.password_hash.startswith("$argon2") and PASSWORD not in user.password_hash
     with pytest.raises(InvalidRequest, match="8 to"):
         hash_password("short")

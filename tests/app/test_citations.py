@@ -71,8 +71,8 @@ def test_no_title_breaks_out_of_its_entry(hostile: str) -> None:
 
 
 def test_an_answer_names_the_document_and_page_that_it_is_taken_from(client: TestClient, library: Library) -> None:
-    (reservoir,) = (one.id for one in library.documents() if one.source == RESERVOIR)
-    library.set_properties(reservoir, {"author": ["Martha Lindqvist"], "date": ["1982"]})
+    (reservoir,) = (one.id for one in library.documents.list() if one.source == RESERVOIR)
+    library.documents.set_properties(reservoir, {"author": ["Martha Lindqvist"], "date": ["1982"]})
     answer = ask(library, QUESTION, max_tokens=None)
     assert answer.passages[0].document_id == reservoir
     text = client.get(f"/api/v1/answers/{answer.id}/citations")
@@ -87,7 +87,7 @@ def test_an_answer_names_the_document_and_page_that_it_is_taken_from(client: Tes
 
 
 def test_properties_are_set_and_filtered_over_http(client: TestClient, library: Library) -> None:
-    ids = {one.source: one.id for one in library.documents()}
+    ids = {one.source: one.id for one in library.documents.list()}
     changed = client.patch(f"/api/v1/documents/{ids[WALKS]}", json={"properties": {"tag": ["walks"], "date": ["1999"]}})
     assert changed.json()["properties"] == {"tag": ["walks"], "date": ["1999"]}
     found = client.get("/api/v1/documents", params={"where": ["date<2000", "tag=walks"]}).json()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.work import JobRunner
+from retrieval.jobs import Jobs
 from retrieval.library import Library
 from retrieval.types.records import Job
 from storage.errors import CatalogueUnavailable
@@ -40,69 +41,69 @@ def another(path: Path) -> Path:
 
 
 def test_jobs_are_worked_off_in_order_also_those_that_come_later(library: Library, paper: Path) -> None:
-    first = library.submit(paper, source="first")
+    first = library.documents.submit(paper, source="first")
     with JobRunner(library, idle_seconds=0.01):
-        until(lambda: not library.job(first.id).active)
-        second = library.submit(another(paper.with_name("b.txt")), source="second")
-        until(lambda: not library.job(second.id).active)
-    assert library.document(second.document_id).state == "ready"
+        until(lambda: not library.jobs.get(first.id).active)
+        second = library.documents.submit(another(paper.with_name("b.txt")), source="second")
+        until(lambda: not library.jobs.get(second.id).active)
+    assert library.documents.get(second.document_id).state == "ready"
 
 
 def test_stopping_leaves_the_job_in_the_queue(library: Library, paper: Path) -> None:
     reached = threading.Event()
 
     def slow(*, on_progress: Callable[[Job], None], idle_owners_only: bool) -> Job:
-        job = library.jobs()[0]
+        job = library.jobs.list()[0]
         while True:
             reached.set()
             on_progress(job)
             time.sleep(0.005)
 
-    job = library.submit(paper)
-    library.run_next_job = slow  # type: ignore[method-assign,assignment]
+    job = library.documents.submit(paper)
+    library.jobs.run_next = slow  # type: ignore[method-assign,assignment]
     runner = JobRunner(library)
     runner.start()
     assert reached.wait(30)
-    assert runner.stop(timeout_seconds=30) and library.job(job.id).active
+    assert runner.stop(timeout_seconds=30) and library.jobs.get(job.id).active
 
 
 def test_a_drained_runner_finishes_its_job_and_begins_no_other(library: Library, paper: Path) -> None:
-    work, begun, go = Library.run_next_job, threading.Event(), threading.Event()
+    work, begun, go = Jobs.run_next, threading.Event(), threading.Event()
 
     def slow(*, on_progress: Callable[[Job], None], idle_owners_only: bool) -> Job | None:
         if idle_owners_only:
             return None
         begun.set()
         go.wait(10)
-        return work(library, on_progress=on_progress)
+        return work(library.jobs, on_progress=on_progress)
 
-    jobs = [library.submit(paper), library.submit(another(paper.with_name("b.txt")))]
-    library.run_next_job = slow  # type: ignore[method-assign,assignment]
+    jobs = [library.documents.submit(paper), library.documents.submit(another(paper.with_name("b.txt")))]
+    library.jobs.run_next = slow  # type: ignore[method-assign,assignment]
     runner = JobRunner(library, idle_seconds=0.01)
     runner.start()
     assert begun.wait(30) and runner.busy
     runner.drain()
     go.set()
     until(lambda: not runner.busy)
-    assert [library.job(job.id).state for job in jobs] == ["done", "queued"] and runner.num_done == 1
+    assert [library.jobs.get(job.id).state for job in jobs] == ["done", "queued"] and runner.num_done == 1
     assert runner.stop()
 
 
 def test_a_failing_library_is_tried_again_and_logged(
     library: Library, paper: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work = Library.run_next_job
+    work = Jobs.run_next
     failures = [OSError("disk full"), OSError("disk full")]
 
     def flaky(**options: object) -> Job | None:
         if failures and not options["idle_owners_only"]:
             raise failures.pop()
-        return work(library, **options)  # type: ignore[arg-type]
+        return work(library.jobs, **options)  # type: ignore[arg-type]
 
-    library.run_next_job = flaky  # type: ignore[method-assign,assignment]
-    job = library.submit(paper)
+    library.jobs.run_next = flaky  # type: ignore[method-assign,assignment]
+    job = library.documents.submit(paper)
     with JobRunner(library, idle_seconds=0.01, pause_seconds=0.01):
-        until(lambda: not library.job(job.id).active)
+        until(lambda: not library.jobs.get(job.id).active)
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
 
 
@@ -123,7 +124,7 @@ def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log(
     def locked(*_arguments: object, **_options: object) -> None:
         raise CatalogueUnavailable("The catalogue is locked by another program.")
 
-    monkeypatch.setattr(library, "run_next_job", locked)
+    monkeypatch.setattr(library.jobs, "run_next", locked)
     with JobRunner(library, idle_seconds=0.01, pause_seconds=0.01):
         until(lambda: bool(caplog.records))
     line = next(record for record in caplog.records if record.name == "cairn.jobs")

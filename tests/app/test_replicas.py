@@ -59,7 +59,7 @@ def test_what_one_server_takes_in_and_answers_the_other_knows(
     one, two, worker = replicas
     assert sources(one) == sources(two) == []
     assert send(one, WALKS, pdf_of(PAGES[WALKS])).status_code < 300
-    done = worker.run_next_job()
+    done = worker.jobs.run_next()
     assert done is not None and done.state == "done", done
     assert sources(one) == sources(two) == [WALKS]
     question = "Who built the tower on the eastern shore?"
@@ -76,7 +76,7 @@ def test_what_one_server_takes_in_and_answers_the_other_knows(
 def test_accounts_and_their_tokens_count_at_both(replicas: tuple[TestClient, TestClient, Library]) -> None:
     one, two, worker = replicas
     token, digest = fresh_token()
-    anna = worker.accounts.add("anna", hash_password("a password"))
+    anna = worker.accounts.create("anna", hash_password("a password"))
     for client in (one, two):
         assert client.get("/api/v1/documents").status_code == 401
     worker.accounts.set_token_digest(anna, digest)
@@ -92,7 +92,7 @@ def test_who_signed_in_at_one_server_is_signed_in_at_the_other(
     replicas: tuple[TestClient, TestClient, Library],
 ) -> None:
     one, two, worker = replicas
-    anna = worker.accounts.add("anna", hash_password("a password"))
+    anna = worker.accounts.create("anna", hash_password("a password"))
     assert signed_in(one).status_code == 303
     two.cookies = one.cookies
     assert two.get("/api/v1/account").json()["name"] == "anna"
@@ -106,7 +106,7 @@ def test_who_signed_in_at_one_server_is_signed_in_at_the_other(
 
 def test_guesses_at_both_servers_count_together(replicas: tuple[TestClient, TestClient, Library]) -> None:
     one, two, worker = replicas
-    worker.accounts.add("anna", hash_password("a password"))
+    worker.accounts.create("anna", hash_password("a password"))
     guesses = [signed_in(client, password="wrong").status_code for client in (one, two) * 3]
     assert guesses == [401] * 5 + [429]
 
@@ -129,7 +129,7 @@ def test_a_file_sent_to_one_server_is_started_discarded_and_counted_at_the_other
     assert [client.get("/api/v1/uploads").json()["uploads"] for client in (one, two)] == [[], []]
     assert list(worker.replicas.upload_files.listing()) == [], "nothing is left in the bucket"
     assert [client.get(f"/api/v1/jobs/{job['id']}").json()["state"] for client in (one, two)] == ["queued", "queued"]
-    done = worker.run_next_job()
+    done = worker.jobs.run_next()
     assert done is not None and done.state == "done"
     assert [client.get(f"/api/v1/jobs/{job['id']}").json()["state"] for client in (one, two)] == ["done", "done"]
 

@@ -24,25 +24,25 @@ from tests.app.small_library import QUESTION, slowed
 @pytest.fixture
 def ben(library: Library) -> User:
     """Somebody with whom Ann shares everything there is."""
-    ann = library.accounts.add("ann", "no password")
+    ann = library.accounts.create("ann", "no password")
     library.accounts.transfer_ownership(ann)
-    ben = library.accounts.add("ben", "no password")
+    ben = library.accounts.create("ben", "no password")
     hers = library.as_seen_by(Principal(ann.id, ann.name))
-    collection = hers.create_collection("Shared")
-    for document in hers.documents():
-        hers.move_document(document.id, collection.id)
-    hers.share_collection(collection.id, people=["ben"])
+    collection = hers.collections.create("Shared")
+    for document in hers.documents.list():
+        hers.documents.move(document.id, collection.id)
+    hers.collections.share(collection.id, people=["ben"])
     return ben
 
 
 def unshare(library: Library) -> None:
-    ann = library.accounts.named("ann")
+    ann = library.accounts.get("ann")
     hers = library.as_seen_by(Principal(ann.id, ann.name))
-    hers.share_collection(hers.collections()[0].id, people=[])
+    hers.collections.share(hers.collections.list()[0].id, people=[])
 
 
 def remove(library: Library) -> None:
-    library.accounts.remove(library.accounts.named("ben"))
+    library.accounts.delete(library.accounts.get("ben"))
 
 
 @pytest.fixture(params=[unshare, remove])
@@ -63,7 +63,7 @@ def test_an_answer_ends_when_its_asker_may_no_longer_read(
     ended(library)
     with pytest.raises(AccessChanged):
         list(items)
-    assert library.answers() == []
+    assert library.answers.list() == []
 
 
 def test_an_answer_that_came_to_its_end_meanwhile_is_not_kept(
@@ -75,7 +75,7 @@ def test_an_answer_that_came_to_its_end_meanwhile_is_not_kept(
     ended(library)
     with pytest.raises(DeletedMeanwhile):
         list(items)
-    assert library.answers() == []
+    assert library.answers.list() == []
 
 
 @pytest.mark.parametrize("path", ["/api/v1/ask", "/v1/chat/completions"])
@@ -100,7 +100,7 @@ def test_a_stream_ends_when_its_token_is_replaced(
                     library.accounts.set_token_digest(ben, fresh_token()[1])
         assert "not_signed_in" in lines[-2] or "not_signed_in" in lines[-1], lines
         until(lambda: app.state.ask_queue.counts() == (0, 0))
-    assert library.answers() == [] or "answer" not in " ".join(lines)
+    assert library.answers.list() == [] or "answer" not in " ".join(lines)
 
 
 def slow(library: Library) -> Library:

@@ -15,7 +15,9 @@ from fastapi.testclient import TestClient
 
 from app.api import build_app
 from app.auth import fresh_token
+from retrieval.answers import Answers
 from retrieval.library import Library
+from retrieval.maintenance import Maintenance
 from storage.fingerprint import MemoryFingerprint
 from tests.app.full_home import DOCUMENTS, fill
 from tests.app.serving import BEARER, settings_for
@@ -42,13 +44,13 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     home: Path = tmp_path_factory.mktemp("home")
     fill(home, MemoryFingerprint({"weights": "sha256:ab", "kv_dtype": "bf16"}))
     with pytest.MonkeyPatch.context() as patch, Library.open(home, never) as library:  # type: ignore[arg-type]
-        patch.setattr(Library, "answer", lambda _library, _id: _Plain())
+        patch.setattr(Answers, "get", lambda _answers, _id: _Plain())
         patch.setattr(Library, "warm_up", lambda _library: None)
-        patch.setattr(Library, "note_terms", lambda _library, _go_on: 0)
+        patch.setattr(Maintenance, "note_terms", lambda _maintenance, _go_on: 0)
         headers = dict(BEARER)
         if request.param == "as a user":
             token, digest = fresh_token()
-            user = library.accounts.add("ann", "no password")
+            user = library.accounts.create("ann", "no password")
             library.accounts.set_token_digest(user, digest)
             library.accounts.transfer_ownership(user)
             headers["Authorization"] = f"Bearer {token}"

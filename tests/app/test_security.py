@@ -117,7 +117,7 @@ class TestTheOwnersToken:
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):
                 answer = stranger.request(method, path, headers=headers, **more)
                 assert answer.status_code in (401, 429), path
-        assert stranger.app.state.library.folders.all() == []
+        assert stranger.app.state.library.folders.list() == []
 
     def test_the_printed_address_opens_the_page_and_does_not_stay_in_it(self, stranger: TestClient) -> None:
         opening = stranger.get("/", params={"token": OWNER_TOKEN})
@@ -145,7 +145,7 @@ class TestTheOwnersToken:
 
     def test_where_there_are_accounts_it_opens_nothing_and_its_sessions_end(self, stranger: TestClient) -> None:
         let_in(stranger)
-        stranger.app.state.library.accounts.add("ann", "no password")
+        stranger.app.state.library.accounts.create("ann", "no password")
         assert stranger.get("/api/v1/documents").status_code == 401
         assert stranger.get("/api/v1/documents", headers=BEARER).status_code == 401
         assert "set-cookie" not in let_in(stranger).get("/", params={"token": OWNER_TOKEN}).headers
@@ -428,7 +428,7 @@ class TestSizes:
             raise RuntimeError("secret /home/somebody/library.sqlite3")
 
         for client in opened(settings_for(tmp_path)):
-            client.app.state.library.documents = broken
+            client.app.state.library.documents.list = broken
             response = client.get("/api/v1/documents")
         assert response.status_code == 500 and "secret" not in response.text
         assert response.json()["error"]["code"] == "internal"

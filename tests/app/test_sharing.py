@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         tokens = {}
         for name in NAMES:
             tokens[name], digest = fresh_token()
-            library.accounts.set_token_digest(library.accounts.add(name, "no password"), digest)
+            library.accounts.set_token_digest(library.accounts.create(name, "no password"), digest)
         app = build_app(settings_for(home), library, page=False)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             people = [Person(client, name, {"Authorization": f"Bearer {tokens[name]}"}) for name in NAMES]
@@ -84,7 +84,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 file = (f"secret-{number}.txt", prose(50 + number, 500, f"The secretword{number} is here. ").encode())
                 (job,) = person.call("POST", "documents", files={"file": file}).json()["jobs"]
                 documents.append(job["document_id"])
-                assert library.run_job(job["id"]).state == "done"
+                assert library.jobs.run(job["id"]).state == "done"
             yield World(app, library, people, documents)
 
 
@@ -274,9 +274,9 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
     }
     sheet = {"file": ("costs.csv", b"Region,Price\nNorth,41.50\nSouth,39.00\n")}
     (job,) = victim.call("POST", "documents", files=sheet).json()["jobs"]
-    assert world.library.run_job(job["id"]).state == "done"
+    assert world.library.jobs.run(job["id"]).state == "done"
     (drawn,) = victim.call("POST", "documents", files={"file": ("mill.html", PICTURED)}).json()["jobs"]
-    assert world.library.run_job(drawn["id"]).state == "done"
+    assert world.library.jobs.run(drawn["id"]).state == "done"
     (figure,) = victim.get(f"documents/{drawn['document_id']}/exhibits")["figures"]
     holders = {
         "/tables/": {"document_id": job["document_id"]},
@@ -341,8 +341,8 @@ def test_a_running_answer_is_stopped_by_who_asked_only() -> None:
 
 def test_a_removed_account_and_an_ended_token_are_out_at_once(world: World) -> None:
     leaving = world.people[7]
-    account = world.library.accounts.named(leaving.name)
+    account = world.library.accounts.get(leaving.name)
     world.library.accounts.set_token_digest(account, None)
     assert leaving.call("GET", "documents").status_code == 401
-    world.library.accounts.remove(account, world.library.delete_documents)
-    assert {one.id for one in world.library.documents()}.isdisjoint({world.documents[7]})
+    world.library.accounts.delete(account, world.library.documents.delete)
+    assert {one.id for one in world.library.documents.list()}.isdisjoint({world.documents[7]})

@@ -46,7 +46,7 @@ def test_words_that_nothing_supports_give_way_to_the_quotation(library: Library,
     assert quoted.text in answer.passages[citation.passage].text
     assert "".join(token.text for token in answer.tokens).strip() == answer.text
     assert [claim.verdict for claim in answer.claims] == ["supported"]
-    assert library.answer(answer.id) == answer
+    assert library.answers.get(answer.id) == answer
     assert BABBLE in answer_as_html(library, answer)
 
 

@@ -40,8 +40,8 @@ def running(home: Path, model: str | None, pdfs: list[Path], existing: Path | No
     with open_library(settings) as library:
         if existing is None:
             for pdf in (SAMPLE, *pdfs):
-                library.submit(pdf, source=SAMPLE_NAME if pdf == SAMPLE else None)
-        while library.run_next_job() or library.describe_next():
+                library.documents.submit(pdf, source=SAMPLE_NAME if pdf == SAMPLE else None)
+        while library.jobs.run_next() or library.descriptions.make_next():
             pass
         with served(build_app(settings, library)) as url:
             yield f"{url}/?token={server_token(settings)}"

@@ -102,8 +102,8 @@ def test_axe_finds_nothing(
     found |= of_evidence(page, look, "What was read", ("Word by word", "Near misses", "Details", "Passages"))
     if look == "phone":
         escape(page)
-    (document,) = library.documents(search=WALKS)
-    library.set_properties(document.id, {"author": ["Ann Lee"], "tag": ["outdoors"]})
+    (document,) = library.documents.list(search=WALKS)
+    library.documents.set_properties(document.id, {"author": ["Ann Lee"], "tag": ["outdoors"]})
     for name in ("Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         found[name] = found_by_axe(page)

@@ -28,10 +28,10 @@ PASSWORD = "a quiet pile of stones"
 def library(tmp_path: Path) -> Iterator[Library]:
     """Ann has a collection with a document in it; Ben has nothing."""
     with without_model(tmp_path / "home") as library:
-        library.doctor = dict  # type: ignore[assignment,method-assign]
+        library.maintenance.doctor = dict  # type: ignore[assignment,method-assign]
         for name in ("ann", "ben"):
-            library.accounts.add(name, hash_password(PASSWORD))
-        catalogue, ann = library._catalogue, library.accounts.named("ann").id
+            library.accounts.create(name, hash_password(PASSWORD))
+        catalogue, ann = library._catalogue, library.accounts.get("ann").id
         fingerprint = catalogue.put_fingerprint(MemoryFingerprint({"weights": "w"}))
         new = NewDocument("d" * 32, "plans.pdf", "Plans", "pdf", "0" * 64, fingerprint)
         catalogue.acting_for(Principal(ann, "ann")).add_document(new, collection="Reports")
@@ -110,10 +110,10 @@ def test_settings_are_ones_own_and_the_note_says_what_is_stored(
         number.fill(blocks)
         number.press("Enter")
         expect(page.locator("#setting-state")).to_have_text(f"Saved: {blocks} parts read at a time.")
-        user = library.accounts.named("ann")
+        user = library.accounts.get("ann")
         stored = PreferenceFolder(tmp_path / "home").of(Principal(user.id, "ann")).current
         assert stored.top_k == int(blocks), "what the note says is on disk when it is said"
-    assert PreferenceFolder(tmp_path / "home").of(Principal(library.accounts.named("ben").id, "ben")).current.top_k == 8
+    assert PreferenceFolder(tmp_path / "home").of(Principal(library.accounts.get("ben").id, "ben")).current.top_k == 8
 
 
 def test_signing_out_and_a_new_password(url: str, open_tab: Callable[..., Any], watch: Any) -> None:

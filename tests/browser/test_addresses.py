@@ -64,7 +64,7 @@ def test_an_answer_that_is_left_in_the_middle_is_marked_and_gone_on_with(
     expect(page.locator(".turn .source")).to_be_visible()
     expect(page.locator(".answer-text")).to_contain_text("1981")
     expect(page).to_have_url(AN_ANSWER)
-    assert page.url.endswith(library.answers()[0].id)
+    assert page.url.endswith(library.answers.list()[0].id)
 
 
 def test_a_server_that_is_gone_is_told_in_a_sentence(
@@ -130,7 +130,7 @@ def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either
     made = pdf_of(["The preface thanks nobody.", "The wombat digs at night.", "The emu runs at noon."])
     labels = b"/Type /Catalog /PageLabels << /Nums [0 << /S /r >> 2 << /S /D >>] >>"
     (tmp_path / "animals.pdf").write_bytes(made.replace(b"/Type /Catalog", labels, 1))
-    library.run_job(library.submit(tmp_path / "animals.pdf").id)
+    library.jobs.run(library.documents.submit(tmp_path / "animals.pdf").id)
     page = open_tab(serve(library))
     ask(page, "When does the wombat dig?")
     source = page.locator(".turn .source").first
@@ -189,7 +189,7 @@ def test_a_question_put_while_an_earlier_answer_is_fetched_stays_and_of_two_answ
     for question in (QUESTION, "How long is the path around the lake?"):
         ask(page, question)
         page.get_by_role("button", name="New conversation").click()
-    later, earlier = [answer.id for answer in library.answers()]
+    later, earlier = [answer.id for answer in library.answers.list()]
     chosen = page.locator(".question")
     with held_back(page, f"/answers/{earlier}"):
         page.evaluate(f"location.hash = '#/ask/{earlier}'")

@@ -56,7 +56,7 @@ def test_an_answer_that_attention_chose_shows_what_it_read_word_by_word(
     expect(page.locator(".block-card")).not_to_contain_text("nats", use_inner_text=True)
 
     page.get_by_role("tab", name="Details").click()
-    answer = library.answer(library.answers()[0].id)
+    answer = library.answers.get(library.answers.list()[0].id)
     expect(page.locator(".heat .cell")).to_have_count(answer.heads * len(answer.passages))  # one memory layer
     page.get_by_role("tab", name="Word by word").click()
     expect(page.locator(".timeline .row")).to_have_count(sum(len(passage.blocks) for passage in answer.passages))
@@ -71,7 +71,7 @@ def test_an_answer_that_the_model_wrote_from_itself_says_so_and_shows_nothing_of
     in_its_own_words(url)
     page = open_tab(url)
     ask(page, QUESTION)
-    answer = library.answer(library.answers()[0].id)
+    answer = library.answers.get(library.answers.list()[0].id)
     assert answer.decided_by == "attention" and answer.check is not None and not answer.check.decided
     expect(page.locator(".who-chose")).to_have_text(FROM_ITSELF)
     assert answer.passages and answer.heat, "there would be something to show"
@@ -105,7 +105,7 @@ def test_a_quoted_sentence_is_shown_with_the_readers_probabilities_and_no_attent
 ) -> None:
     page = open_tab(serve(library))
     ask(page, QUESTION)
-    answer = library.answer(library.answers()[0].id)
+    answer = library.answers.get(library.answers.list()[0].id)
     assert answer.decided_by == "reader" and not answer.heat
     expect(page.locator(".who-chose")).to_contain_text(WHO_CHOSE["reader"])
     expect(page.locator(".evidence")).to_contain_text("Passages found")
@@ -160,8 +160,8 @@ def test_the_kind_of_a_document_and_not_its_name_decides_whether_pages_have_pict
 ) -> None:
     path = tmp_path / f"bees.{kind}"
     path.write_bytes(pdf_of([BEES]) if kind == "pdf" else BEES.encode())
-    library.delete_documents([one.id for one in library.documents()])
-    library.run_job(library.submit(path, source=source).id)
+    library.documents.delete([one.id for one in library.documents.list()])
+    library.jobs.run(library.documents.submit(path, source=source).id)
     page = open_tab(serve(library))
     view(page, "Library")
     page.locator(".document .item-title").click()
@@ -196,7 +196,7 @@ def test_writing_can_be_stopped_and_gone_on_with(
     ask(page, "And by how much?")
     page.get_by_role("button", name="New conversation").click()
     ask(page, "Something else?")
-    third, second, first = (one.conversation_id for one in library.answers())
+    third, second, first = (one.conversation_id for one in library.answers.list())
     assert first == second != third
 
 
@@ -220,7 +220,7 @@ def test_a_question_can_be_kept_to_chosen_documents(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "waits.txt").write_text("Nobody has read this.")
-    library.submit(tmp_path / "waits.txt")
+    library.documents.submit(tmp_path / "waits.txt")
     page = open_tab(serve(library))
     page.locator("#scope").click()
     expect(page.locator(".pick")).to_have_count(2)  # what is still to be read cannot be chosen
@@ -246,7 +246,7 @@ def test_a_question_can_be_kept_to_chosen_documents(
     assert "Walks" not in page.evaluate("JSON.stringify(sessionStorage)"), "the next user of the tab learns no names"
 
     watch.expected_statuses.add(404)  # what is gone is asked for, by its id
-    library.delete_documents([document.id for document in library.documents() if document.source == WALKS])
+    library.documents.delete([document.id for document in library.documents.list() if document.source == WALKS])
     page.reload()
     expect(page.locator(".toast")).to_have_text("Some of what was chosen is gone. Questions now ask all documents.")
     expect(page.locator("#scope")).to_have_text("All documents")
@@ -256,12 +256,12 @@ def test_suggested_questions_follow_the_documents_that_may_be_read(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
     asked = {RESERVOIR: "Who was Martha Lindqvist?", WALKS: "How long is the path?"}
-    for document in library.documents():
+    for document in library.documents.list():
         keep(
             library._workspace.pages_folder / document.id,
-            describe(document, library.page_text(document.id, 1).text, [asked[document.source]]),
+            describe(document, library.documents.page_text(document.id, 1).text, [asked[document.source]]),
         )
-        library.set_properties(document.id, {"tag": [document.source]})
+        library.documents.set_properties(document.id, {"tag": [document.source]})
     page = open_tab(serve(library))
     chips, scope = page.locator(".sample"), page.locator("#scope")
     expect(chips).to_have_count(2)
@@ -289,9 +289,9 @@ def test_a_library_with_nothing_but_the_sample_asks_for_files_beside_its_questio
     page = open_tab(serve(library))
     expect(page.locator(".hero")).to_be_visible()
     expect(page.locator(".first-files")).to_have_count(0)
-    library.delete_documents([one.id for one in library.documents() if one.source != RESERVOIR])
-    (document,) = library.documents()
-    described = describe(document, library.page_text(document.id, 1).text, ["Who was Martha Lindqvist?"])
+    library.documents.delete([one.id for one in library.documents.list() if one.source != RESERVOIR])
+    (document,) = library.documents.list()
+    described = describe(document, library.documents.page_text(document.id, 1).text, ["Who was Martha Lindqvist?"])
     keep(library._workspace.pages_folder / document.id, described)
     page.reload()
     expect(page.locator(".first-files")).to_contain_text("Drop documents here")
@@ -331,7 +331,7 @@ def test_the_viewer_goes_from_one_passage_that_was_read_to_the_next(
     page = open_tab(serve(library))
     ask(page, QUESTION)
     page.locator(".turn .source").first.click()
-    answer = library.answer(library.answers()[0].id)
+    answer = library.answers.get(library.answers.list()[0].id)
     read = [one for one in answer.passages if one.document_id == answer.quotation.passage.document_id]  # type: ignore[union-attr]
     count = page.locator(".walk-count")
     at = 1 + sorted(one.start_index for one in read).index(read[0].start_index)
@@ -351,10 +351,11 @@ def test_the_boxes_of_a_quotation_hold_its_words_and_no_others(library: Library)
     *_, answer = library.ask(QUESTION)
     assert answer.quotation is not None and answer.quotation.passage.pages == (1,)
     passage = answer.quotation.passage
-    boxes = library.boxes(passage.document_id, passage.start_index, passage.end_index)
+    boxes = library.documents.boxes(passage.document_id, passage.start_index, passage.end_index)
     assert {box.page for box in boxes} == {1} and len(boxes) >= 2
     under = "".join(
-        text_under(library.original(passage.document_id), box.page, box.x0, box.y0, box.x1, box.y1) for box in boxes
+        text_under(library.documents.original(passage.document_id), box.page, box.x0, box.y0, box.x1, box.y1)
+        for box in boxes
     )
     assert squeezed(under) == squeezed(answer.text)
 
@@ -374,8 +375,8 @@ def test_a_refusal_shows_what_is_nearest_and_answers_from_it_when_told_to(
     expect(page.locator(".turn .verdict")).to_contain_text(OUTCOMES["perhaps"][1])
     expect(page.locator(".turn .source")).to_contain_text("page")
     expect(page.locator(".turn")).to_have_count(1)
-    (head,) = library.answers()
-    assert head.question == UNANSWERED and library.answer(head.id).settings["anyway"] is True
+    (head,) = library.answers.list()
+    assert head.question == UNANSWERED and library.answers.get(head.id).settings["anyway"] is True
 
 
 def test_a_question_that_is_too_long_is_told_so_before_it_is_sent_and_nothing_is_cut(
@@ -403,7 +404,7 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     ask(page, UNANSWERED)
     expect(page.locator(".verdict")).to_contain_text(NOTHING_FOUND)
     expect(page.locator(".verdict")).not_to_contain_text("still being read")
-    (head,) = library.answers()
+    (head,) = library.answers.list()
     assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", headers=BEARER, timeout=60).text
     view(page, "History")
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
@@ -416,8 +417,8 @@ def test_one_sentence_is_not_passed_off_as_a_summary(
     ask(page, "Summarise how the maintenance of the reservoir is done every spring.")
     note = page.get_by_text(ONE_SENTENCE)
     expect(note).to_be_visible()
-    (head,) = library.answers()
-    assert ONE_SENTENCE in answer_as_html(library, library.answer(head.id))
+    (head,) = library.answers.list()
+    assert ONE_SENTENCE in answer_as_html(library, library.answers.get(head.id))
     ask(page, QUESTION)
     expect(note).to_have_count(1)
     ask(page, "Summarise the handbook of the reservoir.")  # two words that stand nowhere in it
@@ -443,7 +444,7 @@ def test_what_is_still_being_read_is_no_part_of_a_refusal(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
     (tmp_path / "slow.txt").write_text("Nobody reads this.")
-    library.submit(tmp_path / "slow.txt")
+    library.documents.submit(tmp_path / "slow.txt")
     page = open_tab(serve(library))
     ask(page, UNANSWERED)
     expect(page.locator(".verdict")).to_contain_text("One document is still being read and may say more")

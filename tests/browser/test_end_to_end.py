@@ -151,7 +151,7 @@ def test_a_quotation_is_underlined_in_its_passage_and_what_answers_stands_in_sig
     """The sample document through the shipped model: what a newcomer sees first."""
     with open_library(load_settings(home=tmp_path / "home")) as library:
         (tmp_path / "home" / "sample-offered").touch()
-        document = library.run_job(library.submit(SAMPLE).id)
+        document = library.jobs.run(library.documents.submit(SAMPLE).id)
         assert document.state == "done", document.error
         app = build_app(settings_for(tmp_path / "home", questions_at_once=1), library)
         with served(app) as url:

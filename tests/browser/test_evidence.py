@@ -29,7 +29,7 @@ def test_a_piece_of_a_word_stands_for_the_whole_word(
     in_its_own_words(url)
     page = open_tab(url)
     ask(page, QUESTION)
-    texts = [token.text for token in library.answer(library.answers()[0].id).tokens]
+    texts = [token.text for token in library.answers.get(library.answers.list()[0].id).tokens]
     whole, pieces = "".join(texts), 0
     for index, text in enumerate(texts):
         start = sum(map(len, texts[:index]))
@@ -66,7 +66,7 @@ def test_heads_are_sorted_by_how_much_they_differ_and_folded_away_where_they_do_
     in_its_own_words(url)
     page = open_tab(url)
     ask(page, QUESTION)
-    answer = library.answer(library.answers()[0].id)
+    answer = library.answers.get(library.answers.list()[0].id)
     assert answer.heads > 3 and len(answer.passages) > 2 and len(answer.layers) == 1
     _with_heat(page, lambda head, passage: {(2, 1): 0.3, (0, 2): 0.2}.get((head, passage), 0.1))
     page.reload()

@@ -49,7 +49,7 @@ def test_a_plain_question_over_a_table_is_computed_and_shows_its_rows(
 ) -> None:
     rows = "Boat,Harbour,Seats\nAlbatross,Rosental,120\nBooby,Lindau,80\nCormorant,Rosental,40\n"
     (tmp_path / "fleet.csv").write_text(rows)
-    assert library.run_job(library.submit(tmp_path / "fleet.csv").id).state == "done"
+    assert library.jobs.run(library.documents.submit(tmp_path / "fleet.csv").id).state == "done"
     page = open_tab(serve(library))
     ask(page, "What is the sum of the seats in Rosental?")
     expect(page.locator(".answer-text")).to_have_text("160: the sum of Seats over 2 rows where Harbour is Rosental.")
@@ -65,7 +65,7 @@ def test_a_mail_its_sheets_and_code_are_read_beside_their_tables(
 ) -> None:
     (tmp_path / "watering.py").write_text(CODE)
     for path in (mail_with_workbook(tmp_path), tmp_path / "watering.py"):
-        assert library.run_job(library.submit(path).id).state == "done"
+        assert library.jobs.run(library.documents.submit(path).id).state == "done"
     page = open_tab(serve(library), permissions=["clipboard-read", "clipboard-write"])
     ask(page, "When would the work on the roof begin?")
     expect(page.locator(".turn .source")).to_have_text("Roof repair, the message")
@@ -100,7 +100,7 @@ def test_figures_of_a_web_page_stand_at_their_place_and_are_listed(
     shown = f"<figure><img src='{data_address()}'><figcaption>Figure 1: The mill in 1850</figcaption></figure>"
     words = "".join(f"<p>Paragraph {number} about mills and millers.</p>" for number in range(40))
     (tmp_path / "mills.html").write_text(f"<title>Old mills</title><h1>Old mills</h1>{words}{shown}<p>The end.</p>")
-    assert library.run_job(library.submit(tmp_path / "mills.html").id).state == "done"
+    assert library.jobs.run(library.documents.submit(tmp_path / "mills.html").id).state == "done"
     page = open_tab(f"{serve(library)}/#/library")
     row = page.locator(".document", has_text="Old mills")
     expect(row).not_to_contain_text("1 page")
@@ -144,4 +144,4 @@ def test_a_folder_is_followed_looked_at_and_let_go(
     row.get_by_role("button", name=f"Follow {reports} no longer").click()
     page.get_by_role("button", name="Stop following").click()
     expect(row).to_have_count(0)
-    assert library.documents(search="mill"), "documents of removed files are kept unless told otherwise"
+    assert library.documents.list(search="mill"), "documents of removed files are kept unless told otherwise"

@@ -41,7 +41,7 @@ def test_everything_can_be_reached_by_keyboard(
     page = open_tab(url)
     page.get_by_role("tab", name="Machine", exact=True).wait_for()  # the frame has come: nothing moves any more
     ask(page, QUESTION)
-    third = re.findall(r"[\w'’-]+|[^\w\s]", library.answer(library.answers()[0].id).text)[2]
+    third = re.findall(r"[\w'’-]+|[^\w\s]", library.answers.get(library.answers.list()[0].id).text)[2]
     page.locator(".answer-text").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
@@ -87,9 +87,9 @@ def test_nothing_that_is_said_anywhere_is_ever_executed(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
     (tmp_path / "hostile.pdf").write_bytes(pdf_of([f"The wombat says {HOSTILE} to every visitor of the zoo."]))
-    job = library.submit(tmp_path / "hostile.pdf", source=f"{HOSTILE}.pdf", collection=HOSTILE)
-    assert library.run_job(job.id).state == "done"
-    library.rename_document(job.document_id, HOSTILE)
+    job = library.documents.submit(tmp_path / "hostile.pdf", source=f"{HOSTILE}.pdf", collection=HOSTILE)
+    assert library.jobs.run(job.id).state == "done"
+    library.documents.rename(job.document_id, HOSTILE)
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, (f"{HOSTILE.replace('/', '')}.pdf", PDF))
     expect(page.locator(".staged .item")).to_contain_text("onerror=alert(3)")
@@ -132,10 +132,10 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
 ) -> None:
     (tmp_path / "tricks.txt").write_text(f"The wombat says {TRICKS} to every visitor of the zoo.", encoding="utf-8")
     name = TRICKS.replace("/", "|")
-    job = library.submit(tmp_path / "tricks.txt", source=f"{name}.txt", collection=name)
-    assert library.run_job(job.id).state == "done"
-    library.rename_document(job.document_id, TRICKS)
-    document, (collection,) = library.document(job.document_id), library.collections()
+    job = library.documents.submit(tmp_path / "tricks.txt", source=f"{name}.txt", collection=name)
+    assert library.jobs.run(job.id).state == "done"
+    library.documents.rename(job.document_id, TRICKS)
+    document, (collection,) = library.documents.get(job.document_id), library.collections.list()
     for shown in (document.title, document.source, collection.name):
         assert not set(shown) & set("\u202e\u2067\u200f"), "names are cleaned where they enter"
     url = serve(library)
@@ -153,7 +153,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     expect(page.locator(".history")).to_contain_text("What does the wombat say?")
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
     exported = open_tab("about:blank")
-    address = f"{url}/api/v1/answers/{library.answers()[0].id}/export"
+    address = f"{url}/api/v1/answers/{library.answers.list()[0].id}/export"
     exported.set_content(httpx.get(address, headers=BEARER, timeout=60).text)
     expect(exported.locator("h1")).to_be_visible()
     assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
@@ -190,7 +190,7 @@ def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callabl
     expect(page.get_by_label("Word for word from the documents")).to_be_checked()
     view(page, "Ask")
     ask(page, QUESTION)
-    settings = library.answer(library.answers()[0].id).settings
+    settings = library.answers.get(library.answers.list()[0].id).settings
     assert (settings["k"], settings["quote"]) == (3, True)
 
 
@@ -239,8 +239,8 @@ UNDER_ICONS = """() => [...document.querySelectorAll('.document')].flatMap((row)
 def test_a_phone_shows_everything_without_scrolling_sideways(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    (walks,) = library.documents(search=WALKS)
-    library.rename_document(walks.id, "Walks around the lake and to the tower on its eastern shore, in summer")
+    (walks,) = library.documents.list(search=WALKS)
+    library.documents.rename(walks.id, "Walks around the lake and to the tower on its eastern shore, in summer")
     url = serve(library)
     in_its_own_words(url)
     page = open_tab(url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)

@@ -15,6 +15,7 @@ import pytest
 from app.api import documents
 from app.api.web_page import WebPage
 from app.work import JobRunner
+from retrieval.documents import Documents
 from retrieval.extraction import extract
 from retrieval.extraction.process import sandbox
 from retrieval.ingest import pipeline
@@ -48,7 +49,7 @@ SIX_PAGES = pdf_of([f"{text} {text.upper()}" for text in PAGES[RESERVOIR]])
 def test_an_empty_library_takes_files_on_the_first_page_and_comes_back_to_it(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    library.delete_documents([one.id for one in library.documents()])
+    library.documents.delete([one.id for one in library.documents.list()])
     page = open_tab(serve(library))
     expect(page.locator(".first-files")).to_contain_text("PDF, Word")
     page.locator("#first-files").set_input_files(
@@ -77,7 +78,7 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         first = page.locator(".job", has_text="first.pdf")
         expect(first).to_contain_text("Extracting the text")
         reading.step()
-        while next(job for job in library.jobs() if job.source == "first.pdf").stage == "extracting":
+        while next(job for job in library.jobs.list() if job.source == "first.pdf").stage == "extracting":
             reading.step()  # if that takes long, it tells of its pages
         expect(first).to_contain_text(re.compile(r"page \d of 6"))
         expect(first).to_contain_text("tokens/s")
@@ -106,7 +107,7 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         for tab in (page, other):
             expect(tab.locator(".documents .document")).to_have_count(3)
             expect(tab.locator(".job")).to_have_count(0)
-    assert {one.source for one in library.documents()} == {RESERVOIR, WALKS, "first.pdf"}, (
+    assert {one.source for one in library.documents.list()} == {RESERVOIR, WALKS, "first.pdf"}, (
         "nothing is left of a cancelled"
     )
 
@@ -160,7 +161,7 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
     assert [reader.poll() is not None for reader in readers] == [True]
     left = {path.name for path in home.rglob("*") if path.is_file()} - {path.name for path in before}
     assert {name for name in left if "slow" in name or name.endswith((".pdf", ".kv"))} == set()
-    assert {one.source for one in library.documents()} == {RESERVOIR, WALKS}
+    assert {one.source for one in library.documents.list()} == {RESERVOIR, WALKS}
 
 
 def test_documents_are_found_renamed_and_put_into_collections(
@@ -188,8 +189,8 @@ def test_properties_are_shown_set_and_narrow_the_list(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
 ) -> None:
     watch.expected_statuses.add(422)  # a date that is none
-    (walks,) = library.documents(search=WALKS)
-    library.set_properties(walks.id, {"author": ["Ann Lee"], "department": ["Paths"]})
+    (walks,) = library.documents.list(search=WALKS)
+    library.documents.set_properties(walks.id, {"author": ["Ann Lee"], "department": ["Paths"]})
     page = open_tab(f"{serve(library)}/#/library")
     row = page.locator(".document", has_text="Walks around the lake")
     expect(row.locator(".property")).to_have_text(["Author Ann Lee"])
@@ -206,7 +207,7 @@ def test_properties_are_shown_set_and_narrow_the_list(
     dialog.get_by_label("Value of the new field").fill("North")
     dialog.get_by_role("button", name="Save").click()
     expect(row.locator(".property")).to_have_count(4)
-    assert library.document(walks.id).properties == {
+    assert library.documents.get(walks.id).properties == {
         "author": ("Ann Lee",), "date": ("2024-05",), "tag": ("outdoors", "checked"), "region": ("North",),
     }  # fmt: skip
 
@@ -222,7 +223,7 @@ def test_what_waits_is_folded_and_cancelled_together(
 ) -> None:
     for number in range(6):
         (tmp_path / f"{number}.txt").write_text(f"Note {number} about the lake.")
-        library.submit(tmp_path / f"{number}.txt")
+        library.documents.submit(tmp_path / f"{number}.txt")
     page = open_tab(f"{serve(library)}/#/library")
     expect(page.locator(".job")).to_have_count(3)
     page.get_by_role("button", name="3 more are waiting").click()
@@ -237,7 +238,7 @@ def test_what_waits_is_folded_and_cancelled_together(
     page.get_by_role("button", name="Remove all").click()
     expect(page.locator(".job")).to_have_count(0)
     expect(page.locator(".documents .document")).to_have_count(2)
-    assert library.num_active_jobs() == 0
+    assert library.jobs.num_active() == 0
 
 
 def test_all_are_cancelled_although_they_are_just_being_queued_again(
@@ -245,7 +246,7 @@ def test_all_are_cancelled_although_they_are_just_being_queued_again(
 ) -> None:
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(f"Note {number} about the lake.")
-        library.cancel_job(library.submit(tmp_path / f"{number}.txt").id)
+        library.jobs.cancel(library.documents.submit(tmp_path / f"{number}.txt").id)
     page = open_tab(f"{serve(library)}/#/library")
     first: list[Any] = []
     held: list[Any] = []
@@ -265,15 +266,15 @@ def test_all_are_cancelled_although_they_are_just_being_queued_again(
     for route in held:
         route.continue_()
     expect(page.get_by_role("button", name=re.compile(r"Read \d.txt after all"))).to_have_count(4)
-    assert library.num_active_jobs() == 0
+    assert library.jobs.num_active() == 0
 
 
 def test_a_collection_goes_out_as_a_file_and_comes_in_again(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any, tmp_path: Path
 ) -> None:
     watch.expected_statuses.add(422)
-    (walks,) = library.documents(search=WALKS)
-    library.move_document(walks.id, library.create_collection("Outdoors").id)
+    (walks,) = library.documents.list(search=WALKS)
+    library.documents.move(walks.id, library.collections.create("Outdoors").id)
     page = open_tab(f"{serve(library)}/#/library")
     page.locator(".chip", has_text="Outdoors").click()
     expect(page.locator(".document")).to_have_count(1)
@@ -281,7 +282,7 @@ def test_a_collection_goes_out_as_a_file_and_comes_in_again(
         page.get_by_role("link", name="Export").click()
     assert download.value.suggested_filename == "Outdoors.cairn"
     download.value.save_as(tmp_path / "Outdoors.cairn")
-    library.delete_documents([walks.id])
+    library.documents.delete([walks.id])
     page.locator(".chip", has_text="All").click()
     expect(page.locator(".document")).to_have_count(1)
 
@@ -323,15 +324,15 @@ def test_a_locked_pdf_asks_for_its_password(
 def test_what_is_still_being_checked_is_read_with_the_rest(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    estimate, checked = Library.estimate, threading.Event()
+    estimate, checked = Documents.estimate, threading.Event()
 
-    def slow(library: Library, path: Path, *, watch: Callable[[int, int], object], **more: Any) -> Any:
+    def slow(documents: Documents, path: Path, *, watch: Callable[[int, int], object], **more: Any) -> Any:
         if path.stat().st_size > len(PDF):
             watch(3, 6)
             checked.wait(30)
-        return estimate(library, path, watch=watch, **more)
+        return estimate(documents, path, watch=watch, **more)
 
-    monkeypatch.setattr(Library, "estimate", slow)
+    monkeypatch.setattr(Documents, "estimate", slow)
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("quick.pdf", PDF))  # alone first: a person's files are checked one after the other
     expect(page.locator(".staged .item")).to_have_count(1)
@@ -386,8 +387,8 @@ def test_a_document_is_searched_paged_through_and_fetched(
     with page.expect_download() as download:
         page.get_by_role("link", name="The original file").click()
     assert download.value.suggested_filename == RESERVOIR
-    (document,) = library.documents(search=RESERVOIR)
-    assert Path(download.value.path()).read_bytes() == library.original(document.id).read_bytes()
+    (document,) = library.documents.list(search=RESERVOIR)
+    assert Path(download.value.path()).read_bytes() == library.documents.original(document.id).read_bytes()
 
 
 def test_small_pictures_of_the_pages_lead_to_them(
@@ -454,7 +455,7 @@ def test_one_document_is_asked_about_and_a_sheet_is_shown_as_a_grid(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
     (tmp_path / "boats.csv").write_text("Boat,Length,Berth\nTern,7 m,12\nHeron,9 m,14\nCoot,6 m,3\n", encoding="utf-8")
-    library.run_job(library.submit(tmp_path / "boats.csv").id)
+    library.jobs.run(library.documents.submit(tmp_path / "boats.csv").id)
     page = open_tab(f"{serve(library)}/#/library")
     page.get_by_role("button", name="Ask about boats").click()
     expect(page.locator("#scope")).to_have_text("boats")

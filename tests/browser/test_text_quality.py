@@ -48,7 +48,7 @@ def produced(folder: Path) -> Path:
 def test_titles_and_text_are_those_that_a_reader_sees(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
-    job = library.run_job(library.submit(produced(tmp_path)).id)
+    job = library.jobs.run(library.documents.submit(produced(tmp_path)).id)
     assert job.state == "done", job.error
     page = open_tab(f"{serve(library)}/#/library")
     row = page.locator(".document", has_text="dams_final_v3.pdf")

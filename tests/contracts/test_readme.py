@@ -72,7 +72,7 @@ def example_of(page: str, *, examples: int = 1) -> dict[str, Any]:
 
 def test_the_python_example_runs(beside_reports: None, capsys: pytest.CaptureFixture[str]) -> None:
     library = example_of("README.md")["library"]
-    assert capsys.readouterr().out.strip() and [one.source for one in library.documents()] == ["dam.txt"]
+    assert capsys.readouterr().out.strip() and [one.source for one in library.documents.list()] == ["dam.txt"]
     library.close()
 
 

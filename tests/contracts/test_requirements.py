@@ -19,9 +19,7 @@ PACKAGES = ("app", "model", "retrieval", "storage")
 # Imported by research only, behind the extra of that name.
 TRAINING = ("accelerate", "bm25s", "matplotlib", "peft", "tqdm")
 # Imported where they are asked for, behind an extra.
-OPTIONAL = (
-    *("bitsandbytes", "gguf", "obstore", "psycopg", "torchao", "triton"),
-)
+OPTIONAL = (*("bitsandbytes", "gguf", "obstore", "psycopg", "torchao", "triton"),)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 

@@ -35,6 +35,25 @@ def test_no_function_is_long() -> None:
     assert long == {}
 
 
+def test_a_library_is_spoken_to_by_nouns_that_the_guide_names() -> None:
+    tree = ast.parse((ROOT / "retrieval" / "library.py").read_text(encoding="utf-8"))
+    (library,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    names = {node.name for node in library.body if isinstance(node, ast.FunctionDef)}
+    (init,) = (node for node in library.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    assigned = {
+        node.attr for node in ast.walk(init) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    public = {name for name in names | assigned if not name.startswith("_")}
+    assert len(public) <= 24, "what is new is said of a noun"
+    guide = (ROOT / "docs" / "user.md").read_text(encoding="utf-8").split("## In Python")[1].split("\n## ")[0]
+    nouns = {"documents", "jobs", "collections", "answers"}
+    for noun in nouns:
+        methods = re.findall(r"^    def ([a-z]\w*)", (ROOT / "retrieval" / f"{noun}.py").read_text(), re.MULTILINE)
+        row = next(line for line in guide.splitlines() if line.startswith(f"| `library.{noun}`"))
+        assert set(methods) <= set(re.findall(r"\w+", row)), noun
+    assert nouns <= public
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, and so do those for the type checker alone."""
     graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)

@@ -58,7 +58,7 @@ def keyed(model: LandmarkModel, tmp_path_factory: pytest.TempPathFactory) -> Ite
             text, key = text_with_key(chance, SENTENCES)
             file = folder / f"{number}.txt"
             file.write_text(text)
-            job = library.run_job(library.submit(file).id)
+            job = library.jobs.run(library.documents.submit(file).id)
             assert job.state == "done" and job.document_id is not None, job.error
             keys[job.document_id] = key
         yield Keyed(library, keys)

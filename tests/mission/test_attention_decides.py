@@ -94,7 +94,7 @@ def test_what_is_shown_is_what_decided(keyed: Keyed, given: list[Answer]) -> Non
 def test_the_effect_of_a_block_is_that_of_leaving_it_out(keyed: Keyed, given: list[Answer]) -> None:
     answer = given[0]
     assert answer.check is not None
-    effect = keyed.library.effect_of_block(answer.id, answer.check.block_id)
+    effect = keyed.library.answers.effect_of_block(answer.id, answer.check.block_id)
     assert effect.delta == pytest.approx(answer.check.effect, abs=1e-3)
     logprobs = sum(token.logprob or 0.0 for token in answer.tokens)
     assert effect.logprob_with == pytest.approx(logprobs, abs=1e-3)

@@ -149,7 +149,7 @@ def three(filled_home: Path, tmp_path: Path, open_library: OpenLibrary) -> dict[
     """Makes `library` hold three documents; their ids by name."""
     shutil.copytree(filled_home, tmp_path / "home", dirs_exist_ok=True)
     with Library.open(tmp_path / "home", lambda: pytest.fail("no model needed")) as library:
-        return {document.title: document.id for document in library.documents()}
+        return {document.title: document.id for document in library.documents.list()}
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 def add(library: Library, path: Path, **settings: object) -> str:
     """Ingests a file; returns the document's id."""
-    job = library.run_job(library.submit(path, **settings).id)  # type: ignore[arg-type]
+    job = library.jobs.run(library.documents.submit(path, **settings).id)  # type: ignore[arg-type]
     assert job.state == "done", job.error
     return job.document_id
 

@@ -41,20 +41,20 @@ def library(tmp_path: Path, first_model: LandmarkModel) -> Iterator[Library]:
 
 
 def seen_by(library: Library, name: str) -> Library:
-    return library.as_seen_by(Principal(library.accounts.named(name).id, name))
+    return library.as_seen_by(Principal(library.accounts.get(name).id, name))
 
 
 def test_everything_of_the_first_release_is_still_there(library):
-    assert {(one.source, one.state, one.owner) for one in library.documents()} == {
+    assert {(one.source, one.state, one.owner) for one in library.documents.list()} == {
         ("tower.txt", "ready", "ann"),
         ("whales.txt", "ready", ""),
     }
-    (reports,) = library.collections()
+    (reports,) = library.collections.list()
     assert (reports.name, reports.documents, reports.owner, reports.shared_with) == ("Reports", 1, "ann", ("ben",))
-    assert [user.name for user in library.accounts.all()] == ["ann", "ben"]
-    assert library.accounts.of_token("0" * 64) == library.accounts.named("ann")
-    assert [(job.source, job.state) for job in library.jobs()] == [("whales.txt", "done"), ("tower.txt", "done")]
-    report = library.verify()
+    assert [user.name for user in library.accounts.list()] == ["ann", "ben"]
+    assert library.accounts.of_token("0" * 64) == library.accounts.get("ann")
+    assert [(job.source, job.state) for job in library.jobs.list()] == [("whales.txt", "done"), ("tower.txt", "done")]
+    report = library.maintenance.verify()
     assert report.ok and not report.orphans and (report.documents, report.shards) == (2, 5)
 
 
@@ -69,8 +69,8 @@ def test_its_home_gets_the_id_of_its_catalogue_and_a_backup_from_before(library,
 
 def test_the_stored_answer_reopens_and_the_same_question_gets_the_same_answer(library):
     ann = seen_by(library, "ann")
-    (head,) = ann.answers(conversation_id="c" * 32)
-    stored = ann.answer(head.id)
+    (head,) = ann.answers.list(conversation_id="c" * 32)
+    stored = ann.answers.get(head.id)
     assert stored.question == QUESTION and stored.text == head.text
     assert {one.pages for one in (*stored.passages, *stored.near_misses)} == {(1,)}, "its body counts from 0"
     again, before = substance(ask(ann, QUESTION, k=2, max_tokens=4, quote=False)), substance(stored)
@@ -82,7 +82,7 @@ def test_the_stored_answer_reopens_and_the_same_question_gets_the_same_answer(li
 
 def test_its_accounts_see_what_they_saw(library):
     ben = seen_by(library, "ben")
-    assert {one.source for one in ben.documents()} == {"tower.txt", "whales.txt"}
+    assert {one.source for one in ben.documents.list()} == {"tower.txt", "whales.txt"}
     with pytest.raises(NotFound):
-        ben.answer(library.answers()[0].id)
+        ben.answers.get(library.answers.list()[0].id)
     assert "candles" in "".join(one.text for one in ben.search("Who counts the candles?", 5))

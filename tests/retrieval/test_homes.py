@@ -23,8 +23,8 @@ def test_another_models_memory_is_refused_with_the_fields_that_differ(library, t
         assert refused.value.fields == ("weights",)
     with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and int8 here"):
         open_library(kv_dtype="int8").search("fox")
-    assert [document.state for document in other.documents()] == ["ready"] * 3, "looking and deleting still work"
-    assert any("does not belong" in problem for problem in other.doctor()["problems"])
+    assert [document.state for document in other.documents.list()] == ["ready"] * 3, "looking and deleting still work"
+    assert any("does not belong" in problem for problem in other.maintenance.doctor()["problems"])
 
 
 @pytest.mark.parametrize(("answers", "dtype"), [("quoted", "k4v2"), ("generated", "bf16")])
@@ -32,8 +32,8 @@ def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library,
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, answers=answers)
     library = open_library(model=model)
     add(library, write("fox.txt", FOX))
-    assert library.doctor()["memory"]["kv_dtype"] == dtype
-    assert library.search("fox", 1) and library.verify().damage == ()
+    assert library.maintenance.doctor()["memory"]["kv_dtype"] == dtype
+    assert library.search("fox", 1) and library.maintenance.verify().damage == ()
 
 
 def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
@@ -45,26 +45,26 @@ def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
     assert later.search("fox", 3) == before
     add(later, write("whale.txt", WHALE))
     assert {fingerprint.fields["kv_dtype"] for fingerprint in later._catalogue.fingerprints(in_use=True)} == {"bf16"}
-    size_bytes = later.doctor()["memory"]["size_bytes"]
+    size_bytes = later.maintenance.doctor()["memory"]["size_bytes"]
     smaller = open_library(model=model, kv_dtype="k4v2")
     with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and k4v2 here"):
         smaller.search("fox")
-    assert smaller.repair(reingest=True).failed == ()
-    assert open_library(model=model).doctor()["memory"]["size_bytes"] < size_bytes / 2
+    assert smaller.maintenance.repair(reingest=True).failed == ()
+    assert open_library(model=model).maintenance.doctor()["memory"]["size_bytes"] < size_bytes / 2
 
 
 def test_reading_again_hands_the_documents_to_another_model(library, three, open_library, write, tmp_path):
-    library.rename_document(three["fox"], "Mine")
+    library.documents.rename(three["fox"], "Mine")
     new = tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2)
     other = open_library(model=new)
-    report = other.repair(reingest=True)
+    report = other.maintenance.repair(reingest=True)
     assert sorted(report.repaired) == ["fox.txt", "rain.txt", "whale.txt"] and not report.failed
-    assert other.document(three["fox"]).title == "Mine"
+    assert other.documents.get(three["fox"]).title == "Mine"
     fresh = open_library(model=new, home=tmp_path / "fresh")
     for name, text in (("fox", FOX), ("whale", WHALE), ("rain", RAIN)):
         add(fresh, write(f"{name}.txt", text))
     assert ask(other, "What do whales do?").text == ask(fresh, "What do whales do?").text
-    assert other.verify().ok and not other.verify().orphans
+    assert other.maintenance.verify().ok and not other.maintenance.verify().orphans
 
 
 def test_the_library_opens_without_the_model(open_library, three, library):
@@ -72,9 +72,9 @@ def test_the_library_opens_without_the_model(open_library, three, library):
         raise AssertionError("the model was loaded")
 
     idle = open_library(model=must_not_load)
-    assert len(idle.documents()) == 3 and idle.verify().ok
-    assert idle.delete_documents([three["fox"]]).documents == 1
-    assert idle.gc().files == ()
+    assert len(idle.documents.list()) == 3 and idle.maintenance.verify().ok
+    assert idle.documents.delete([three["fox"]]).documents == 1
+    assert idle.maintenance.gc().files == ()
 
 
 def test_a_change_by_another_process_is_seen_by_the_next_question(library, three, open_library, write):
@@ -82,7 +82,7 @@ def test_a_change_by_another_process_is_seen_by_the_next_question(library, three
     assert len(library.search("fox", 200)) == len(second.search("fox", 200))
     added = add(second, write("new.txt", "Something entirely new. " * 20))
     assert added in {passage.document_id for passage in library.search("fox", 400)}
-    second.delete_documents([added, three["fox"]])
+    second.documents.delete([added, three["fox"]])
     assert {passage.document_id for passage in library.search("fox", 400)} == {three["whale"], three["rain"]}
 
 

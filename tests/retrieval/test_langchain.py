@@ -51,7 +51,7 @@ class TestLandmarkRetriever(RetrieversIntegrationTests):
 def test_metadata_says_where_a_passage_stands_and_is_json(filled):
     document = LandmarkRetriever(library=filled, k=1).invoke("fox")[0]
     json.dumps(document.metadata)
-    stored = filled.document(document.metadata["document_id"])
+    stored = filled.documents.get(document.metadata["document_id"])
     assert document.metadata["source"] == stored.source
     assert {"page", "page_label", "start_index", "score", "document_id", "block_ids", "bboxes"} <= set(
         document.metadata
@@ -69,7 +69,7 @@ async def test_the_async_call_honours_k_and_gives_the_same_documents(filled):
 
 
 def test_a_filter_keeps_other_documents_out(filled):
-    fox = next(document.id for document in filled.documents() if document.source == "fox.txt")
+    fox = next(document.id for document in filled.documents.list() if document.source == "fox.txt")
     for retriever, arguments in (
         (LandmarkRetriever(library=filled, k=5, filter={"document_id": fox}), {}),
         (LandmarkRetriever(library=filled, k=5), {"filter": {"document_id": [fox]}}),

@@ -24,12 +24,12 @@ def test_an_answer_before_and_after_reopening_is_the_same(library, three, open_l
 
 def test_a_stored_answer_reopens_as_it_was_given(library, three, open_library):
     given = ask(library, "What does the fox do?")
-    assert library.answer(given.id) == given == open_library().answer(given.id)
+    assert library.answers.get(given.id) == given == open_library().answers.get(given.id)
     assert json.loads(json.dumps(given.to_dict())) == given.to_dict()
-    assert [head.id for head in library.answers()] == [given.id]
-    library.delete_answer(given.id)
+    assert [head.id for head in library.answers.list()] == [given.id]
+    library.answers.delete(given.id)
     with pytest.raises(NotFound, match="answer"):
-        library.answer(given.id)
+        library.answers.get(given.id)
 
 
 def test_tokens_stream_before_the_answer_and_make_its_text(library, three):
@@ -77,8 +77,8 @@ def test_the_scores_of_all_blocks_are_a_distribution(library, write):
 
 
 def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
-    library.move_document(three["rain"], library.create_collection("weather").id)
-    weather = library.collections()[0].id
+    library.documents.move(three["rain"], library.collections.create("weather").id)
+    weather = library.collections.list()[0].id
     for scope, allowed in (
         (Scope(document_ids=(three["fox"],)), {three["fox"]}),
         (Scope(collection_ids=(weather,)), {three["rain"]}),
@@ -110,21 +110,23 @@ def test_an_answer_in_scope_is_the_answer_of_a_library_that_holds_nothing_else(
 @pytest.mark.files_only
 def test_the_same_content_is_stored_once_and_said_so(library, write):
     first = add(library, write("a.txt", FOX))
-    again = library.submit(write("copy of a.txt", FOX))
+    again = library.documents.submit(write("copy of a.txt", FOX))
     assert (again.state, again.note, again.document_id) == ("done", "already stored", first)
-    assert len(library.documents()) == 1
+    assert len(library.documents.list()) == 1
     assert len(list((library._workspace.files_folder).iterdir())) == 1
 
 
 def test_handing_a_file_in_again_puts_it_into_a_collection_but_takes_it_out_of_none(library, write):
     first, path = add(library, write("a.txt", FOX)), write("a.txt", FOX)
-    assert library.submit(path, collection="Foxes").note == "already stored"
-    assert library.document(first).collection_id == library.collections()[0].id
-    again = library.submit(path, collection="Whales")
+    assert library.documents.submit(path, collection="Foxes").note == "already stored"
+    assert library.documents.get(first).collection_id == library.collections.list()[0].id
+    again = library.documents.submit(path, collection="Whales")
     assert again.note == "already stored, in collection Foxes"
-    assert library.submit(path, collection=" Foxes ").note == "already stored"
-    assert again.collection_id == library.document(first).collection_id
-    assert [one.name for one in library.collections()] == ["Foxes"]  # none was made for a file that stays where it is
+    assert library.documents.submit(path, collection=" Foxes ").note == "already stored"
+    assert again.collection_id == library.documents.get(first).collection_id
+    assert [one.name for one in library.collections.list()] == [
+        "Foxes"
+    ]  # none was made for a file that stays where it is
 
 
 @pytest.mark.files_only
@@ -136,24 +138,24 @@ def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, thr
     for document_id in (three["whale"], three["fox"]):
         (home / "writer" / "0123" / document_id).mkdir(parents=True)
         (home / "writer" / "0123" / document_id / "a.kv").write_bytes(b"what a writer made of it")
-    deleted = library.delete_documents([three["whale"], "unknown"])
+    deleted = library.documents.delete([three["whale"], "unknown"])
     after = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
     assert (deleted.documents, deleted.answers) == (1, 1) and deleted.blocks > 0
     assert deleted.freed_bytes >= before - after > 0
     assert not (home / "kv" / three["whale"]).exists() and not list((home / "files").glob(f"{three['whale']}*"))
     assert [folder.name for folder in (home / "writer" / "0123").iterdir()] == [three["fox"]]
     with pytest.raises(NotFound):
-        library.answer(answer.id)
-    assert library.answer(other.id) == other
+        library.answers.get(answer.id)
+    assert library.answers.get(other.id) == other
     assert all(passage.document_id != three["whale"] for passage in library.search("whales", 50))
-    assert library.verify().ok and not library.verify().orphans
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
 
 
 @pytest.mark.files_only
 def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_written(library, three):
     steps = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["rain"],)))
     next(steps)
-    library.delete_documents([three["rain"]])
+    library.documents.delete([three["rain"]])
     assert (library._workspace.kv_folder / three["rain"]).exists()
     with pytest.raises(DeletedMeanwhile, match="Ask again"):
         list(steps)
@@ -165,7 +167,7 @@ def test_questions_that_came_later_do_not_keep_what_was_deleted(library, three):
     folder = library._workspace.kv_folder / three["rain"]
     earlier = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))
     next(earlier)
-    library.delete_documents([three["rain"]])
+    library.documents.delete([three["rain"]])
     later = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))
     next(later)
     assert folder.exists()
@@ -178,7 +180,7 @@ def test_an_empty_library_holds_no_answer(library):
     answer = ask(library, "What do whales do?")
     assert answer.outcome == "not_found"
     assert (answer.found, answer.tokens, answer.passages) == (False, (), ())
-    assert answer.text == NOTHING_FOUND and library.answer(answer.id) == answer
+    assert answer.text == NOTHING_FOUND and library.answers.get(answer.id) == answer
     assert library.search("anything", 3) == []
 
 
@@ -189,7 +191,7 @@ def test_between_the_thresholds_the_best_candidates_are_shown_as_a_guess(open_li
     add(library, write("a.txt", FOX))
     answer = ask(library, "Who won the cup?")
     assert (answer.outcome, answer.found) == ("perhaps", True) and answer.tokens and answer.passages
-    assert library.answer(answer.id) == answer
+    assert library.answers.get(answer.id) == answer
     sure = open_library(model=calibrated(model, tmp_path / "sure", answer_threshold=0.0, sure_threshold=0.0))
     add(sure, write("b.txt", FOX))
     assert ask(sure, "Who won the cup?").outcome == "found"
@@ -231,11 +233,11 @@ def test_empty_and_endless_questions_are_refused(library, three):
 
 def test_unknown_things_are_not_found(library, three):
     for call in (
-        lambda: library.document("nope"),
-        lambda: library.job("nope"),
+        lambda: library.documents.get("nope"),
+        lambda: library.jobs.get("nope"),
         lambda: library.search("fox", within=Scope(("nope",))),
         lambda: library.search("fox", within=Scope((), ("nope",))),
-        lambda: library.rename_collection("nope", "x"),
+        lambda: library.collections.rename("nope", "x"),
     ):
         with pytest.raises(NotFound):
             call()
@@ -243,7 +245,7 @@ def test_unknown_things_are_not_found(library, three):
 
 @pytest.mark.parametrize("page", [-1, 0, 2])
 def test_a_page_that_a_document_does_not_have_is_not_found(library, three, page):
-    for call in (library.page_text, library.page_image):
+    for call in (library.documents.page_text, library.documents.page_image):
         with pytest.raises(NotFound, match=rf"no page {page} in fox\.txt. It has one page, page 1\."):
             call(three["fox"], page)
 
@@ -268,18 +270,18 @@ def test_a_follow_up_brings_its_earlier_question_along_and_a_new_subject_does_no
     assert follow.settings["asked"] == "What do the whales do? Where do they do it?"
     assert follow.question == "Where do they do it?"
     assert fresh.settings["asked"] == fresh.question
-    assert {head.id for head in library.answers(conversation_id="c1")} == {first.id, follow.id, fresh.id}
+    assert {head.id for head in library.answers.list(conversation_id="c1")} == {first.id, follow.id, fresh.id}
     assert ask(library, "Where do they do it?").settings["asked"] == "Where do they do it?"
 
 
 def test_leaving_a_block_out_changes_the_answers_likelihood_by_what_it_gave(library, three):
     answer = ask(library, "What do whales do?", k=3, voters="token")
-    effect = library.effect_of_block(answer.id, answer.passages[0].block_ids[0])
+    effect = library.answers.effect_of_block(answer.id, answer.passages[0].block_ids[0])
     assert effect.logprob_with == pytest.approx(sum(token.logprob for token in answer.tokens), abs=1e-3)
     assert effect.delta == pytest.approx(effect.logprob_without - effect.logprob_with)
     assert effect.delta != 0
     with pytest.raises(InvalidRequest, match="not among"):
-        library.effect_of_block(answer.id, 10**9)
+        library.answers.effect_of_block(answer.id, 10**9)
 
 
 def test_a_cancelled_answer_ends_with_what_there_is(library, three):
@@ -296,27 +298,33 @@ def test_an_answer_that_nobody_reads_on_gives_the_model_back(library, three):
 
 
 def test_page_text_shows_the_blocks_on_the_page(library, three):
-    page = library.page_text(three["whale"], 1)
+    page = library.documents.page_text(three["whale"], 1)
     assert page.text.strip() == WHALE.strip() and page.start == 0
-    assert len(page.blocks) == library.document(three["whale"]).blocks
+    assert len(page.blocks) == library.documents.get(three["whale"]).blocks
     joined = "".join(WHALE[block.start : block.end] for block in page.blocks)
     assert joined == WHALE.strip() or joined == WHALE.rstrip("\n")
 
 
 def test_documents_and_collections_are_kept_in_order(library, three):
-    collection = library.create_collection("reports")
-    assert library.move_document(three["fox"], collection.id).collection_id == collection.id
-    assert [document.id for document in library.documents(collection_id=collection.id)] == [three["fox"]]
-    assert library.collections()[0].documents == 1
-    assert library.rename_document(three["fox"], "A fox").title == "A fox"
-    assert library.documents(search="FOX")[0].id == three["fox"], "named so, before those whose text holds the word"
-    assert [document.source for document in library.documents(sort="source")] == ["fox.txt", "rain.txt", "whale.txt"]
+    collection = library.collections.create("reports")
+    assert library.documents.move(three["fox"], collection.id).collection_id == collection.id
+    assert [document.id for document in library.documents.list(collection_id=collection.id)] == [three["fox"]]
+    assert library.collections.list()[0].documents == 1
+    assert library.documents.rename(three["fox"], "A fox").title == "A fox"
+    assert library.documents.list(search="FOX")[0].id == three["fox"], (
+        "named so, before those whose text holds the word"
+    )
+    assert [document.source for document in library.documents.list(sort="source")] == [
+        "fox.txt",
+        "rain.txt",
+        "whale.txt",
+    ]
     with pytest.raises(InvalidRequest, match="already"):
-        library.create_collection("reports")
+        library.collections.create("reports")
     with pytest.raises(InvalidRequest, match="sorted by"):
-        library.documents(sort="colour")
-    library.delete_collection(collection.id)
-    assert library.document(three["fox"]).collection_id is None
+        library.documents.list(sort="colour")
+    library.collections.delete(collection.id)
+    assert library.documents.get(three["fox"]).collection_id is None
 
 
 def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
@@ -326,7 +334,7 @@ def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
     mine, other = substance(ask(library, "whales?")), substance(ask(faiss, "whales?"))
     assert (mine["settings"].pop("index"), other["settings"].pop("index")) == ("exact", "faiss")
     assert mine["text"] == other["text"] and mine["tokens"] == other["tokens"]
-    faiss.delete_documents([three["fox"]])
+    faiss.documents.delete([three["fox"]])
     assert three["fox"] not in {p.document_id for p in faiss.search("fox", 100)}
 
 
@@ -342,5 +350,5 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
 
 def test_a_question_with_half_a_character_is_asked_without_it(library, three):
     answer = ask(library, "What do \ud800whales do?\0")
-    assert answer.question == "What do ?whales do?" and library.answer(answer.id).question == answer.question
+    assert answer.question == "What do ?whales do?" and library.answers.get(answer.id).question == answer.question
     assert len(library.search("whales \udfff", 2)) == 2

@@ -31,7 +31,7 @@ class Person:
 
 
 def principal_of(library: Library, name: str) -> Principal:
-    return Principal(library.accounts.named(name).id, name)
+    return Principal(library.accounts.get(name).id, name)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def people_home(tmp_path_factory: pytest.TempPathFactory, model: LandmarkModel) 
     folder = tmp_path_factory.mktemp("people")
     with Library.open(folder / "home", model, shard_bytes=20_000) as library:
         for number in range(PEOPLE):
-            library.accounts.add(f"user{number}", "hash")
+            library.accounts.create(f"user{number}", "hash")
             path = folder / f"private-{number}.txt"
             path.write_text(prose(50 + number, 600))
             add(library.as_seen_by(principal_of(library, f"user{number}")), path)
@@ -59,7 +59,7 @@ def library(request: pytest.FixtureRequest, tmp_path: Path, open_library: OpenLi
 def people(people_home: Path, library: Library) -> list[Person]:
     """`people_home` is asked for here too, so that it is made before a test's libraries go elsewhere."""
     seen = [library.as_seen_by(principal_of(library, f"user{number}")) for number in range(PEOPLE)]
-    return [Person(each, each.documents()[0].id) for each in seen]
+    return [Person(each, each.documents.list()[0].id) for each in seen]
 
 
 def evidence(answer) -> set[str]:
@@ -103,9 +103,9 @@ def test_an_answer_is_the_very_one_that_a_library_without_the_others_would_give(
 
 def test_eight_people_with_one_shared_collection_get_the_same_from_it(people, library, write):
     owner = people[0].library
-    collection = owner.create_collection("Shared")
+    collection = owner.collections.create("Shared")
     shared_id = add(owner, write("shared.txt", FOX), collection="Shared")
-    owner.share_collection(collection.id, everyone=True)
+    owner.collections.share(collection.id, everyone=True)
 
     def asked(person: Person) -> dict:
         return substance(ask(person.library, QUESTION, within=Scope((), (collection.id,))))
@@ -116,69 +116,69 @@ def test_eight_people_with_one_shared_collection_get_the_same_from_it(people, li
     for answer in alone:  # confidence compares with all that one sees, which differs
         assert {**answer, "confidence": 0.0} == {**alone[0], "confidence": 0.0}
     for person in people:
-        assert {one.id for one in person.library.documents()} == {person.document_id, shared_id}
+        assert {one.id for one in person.library.documents.list()} == {person.document_id, shared_id}
         assert evidence(ask(person.library, QUESTION)) <= {person.document_id, shared_id}
 
 
 def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longer_shared(people, write):
     owner, reader, other = (person.library for person in people[:3])
-    collection = owner.create_collection("Reports")
+    collection = owner.collections.create("Reports")
     shared_id = add(owner, write("shared.txt", WHALE), collection="Reports")
-    owner.share_collection(collection.id, people=["user1"])
-    (seen,) = reader.collections()
+    owner.collections.share(collection.id, people=["user1"])
+    (seen,) = reader.collections.list()
     assert (seen.name, seen.owner, seen.mine, seen.shared_with) == ("Reports", "user0", False, ())
-    assert owner.collections()[0].shared_with == ("user1",) and other.collections() == []
-    document = reader.document(shared_id)
+    assert owner.collections.list()[0].shared_with == ("user1",) and other.collections.list() == []
+    document = reader.documents.get(shared_id)
     assert (document.owner, document.mine) == ("user0", False)
     answer = ask(reader, "Do whales sing?", within=Scope((shared_id,)))
-    assert evidence(answer) == {shared_id} and reader.answer(answer.id) == answer
+    assert evidence(answer) == {shared_id} and reader.answers.get(answer.id) == answer
 
     for change in (
-        lambda: reader.rename_document(shared_id, "Mine"),
-        lambda: reader.move_document(shared_id, None),
-        lambda: reader.delete_documents([shared_id]),
-        lambda: reader.rename_collection(collection.id, "Mine"),
-        lambda: reader.share_collection(collection.id, everyone=True),
-        lambda: reader.delete_collection(collection.id, with_documents=True),
-        lambda: reader.move_document(people[1].document_id, collection.id),
+        lambda: reader.documents.rename(shared_id, "Mine"),
+        lambda: reader.documents.move(shared_id, None),
+        lambda: reader.documents.delete([shared_id]),
+        lambda: reader.collections.rename(collection.id, "Mine"),
+        lambda: reader.collections.share(collection.id, everyone=True),
+        lambda: reader.collections.delete(collection.id, with_documents=True),
+        lambda: reader.documents.move(people[1].document_id, collection.id),
     ):
         with pytest.raises(PermissionDenied):
             change()
 
-    owner.share_collection(collection.id)
+    owner.collections.share(collection.id)
     with pytest.raises(NotFound):
-        reader.document(shared_id)
+        reader.documents.get(shared_id)
     with pytest.raises(NotFound):
-        reader.answer(answer.id)
+        reader.answers.get(answer.id)
     assert shared_id not in {passage.document_id for passage in reader.search("whales", 20)}
-    assert answer.id not in {head.id for head in reader.answers()}
-    assert owner.delete_documents([shared_id]).answers == 0, "nobody learns how often others asked"
+    assert answer.id not in {head.id for head in reader.answers.list()}
+    assert owner.documents.delete([shared_id]).answers == 0, "nobody learns how often others asked"
 
 
 def test_whatever_is_somebody_elses_is_not_found(people):
     mine, theirs = people[0], people[1].library
-    collection = mine.library.create_collection("Private")
-    job = mine.library.jobs()[0]
+    collection = mine.library.collections.create("Private")
+    job = mine.library.jobs.list()[0]
     answer = ask(mine.library, QUESTION, conversation_id="c" * 32)
     for look in (
-        lambda: theirs.document(mine.document_id),
-        lambda: theirs.rename_document(mine.document_id, "x"),
-        lambda: theirs.move_document(mine.document_id, None),
-        lambda: theirs.move_document(people[1].document_id, collection.id),
-        lambda: theirs.page_text(mine.document_id, 1),
-        lambda: theirs.page_image(mine.document_id, 1),
-        lambda: theirs.original(mine.document_id),
-        lambda: theirs.rename_collection(collection.id, "x"),
-        lambda: theirs.share_collection(collection.id, everyone=True),
-        lambda: theirs.delete_collection(collection.id),
-        lambda: theirs.job(job.id),
-        lambda: theirs.run_job(job.id),
-        lambda: theirs.cancel_job(job.id),
-        lambda: theirs.retry_job(job.id),
-        lambda: theirs.answer(answer.id),
-        lambda: theirs.delete_answer(answer.id),
-        lambda: theirs.effect_of_block(answer.id, answer.passages[0].block_ids[0]),
-        lambda: theirs.answers(conversation_id="c" * 32),
+        lambda: theirs.documents.get(mine.document_id),
+        lambda: theirs.documents.rename(mine.document_id, "x"),
+        lambda: theirs.documents.move(mine.document_id, None),
+        lambda: theirs.documents.move(people[1].document_id, collection.id),
+        lambda: theirs.documents.page_text(mine.document_id, 1),
+        lambda: theirs.documents.page_image(mine.document_id, 1),
+        lambda: theirs.documents.original(mine.document_id),
+        lambda: theirs.collections.rename(collection.id, "x"),
+        lambda: theirs.collections.share(collection.id, everyone=True),
+        lambda: theirs.collections.delete(collection.id),
+        lambda: theirs.jobs.get(job.id),
+        lambda: theirs.jobs.run(job.id),
+        lambda: theirs.jobs.cancel(job.id),
+        lambda: theirs.jobs.retry(job.id),
+        lambda: theirs.answers.get(answer.id),
+        lambda: theirs.answers.delete(answer.id),
+        lambda: theirs.answers.effect_of_block(answer.id, answer.passages[0].block_ids[0]),
+        lambda: theirs.answers.list(conversation_id="c" * 32),
         lambda: theirs.search("x", 3, within=Scope((mine.document_id,))),
         lambda: theirs.search("x", 3, within=Scope((), (collection.id,))),
         lambda: ask(theirs, "x", within=Scope((mine.document_id,))),
@@ -186,32 +186,39 @@ def test_whatever_is_somebody_elses_is_not_found(people):
     ):
         with pytest.raises(NotFound):
             look()
-    assert theirs.delete_documents([mine.document_id]).documents == 0
-    assert mine.library.document(mine.document_id).state == "ready"
-    assert theirs.answers() == [] and len(theirs.jobs()) == 1 and len(theirs.documents()) == 1
+    assert theirs.documents.delete([mine.document_id]).documents == 0
+    assert mine.library.documents.get(mine.document_id).state == "ready"
+    assert theirs.answers.list() == [] and len(theirs.jobs.list()) == 1 and len(theirs.documents.list()) == 1
 
 
 def test_the_same_file_of_two_people_is_two_documents_and_neither_learns_of_the_other(people, write):
     path = write("same.txt", FOX)
     first, second = people[0].library, people[1].library
     one = add(first, path)
-    assert first.estimate(path).already_stored and not second.estimate(path).already_stored
-    job = second.submit(path)
+    assert first.documents.estimate(path).already_stored and not second.documents.estimate(path).already_stored
+    job = second.documents.submit(path)
     assert job.note != "already stored" and job.document_id != one
-    assert second.run_job(job.id).state == "done"
-    assert second.submit(path).note == "already stored"
-    first.delete_documents([one])
+    assert second.jobs.run(job.id).state == "done"
+    assert second.documents.submit(path).note == "already stored"
+    first.documents.delete([one])
     assert {p.document_id for p in second.search("fox", 3, within=Scope((job.document_id,)))} == {job.document_id}
 
 
 def test_what_concerns_the_whole_library_is_the_administrators(people, library):
     user = people[0].library
-    for act in (user.verify, user.repair, user.gc, user.run_next_job, lambda: user.accounts, user.close):
+    for act in (
+        user.maintenance.verify,
+        user.maintenance.repair,
+        user.maintenance.gc,
+        user.jobs.run_next,
+        lambda: user.accounts,
+        user.close,
+    ):
         with pytest.raises(PermissionDenied):
             act()
-    report = user.doctor()
+    report = user.maintenance.doctor()
     assert report["memory"]["num_documents"] == 1 and "home" not in report
-    assert library.doctor()["memory"]["num_documents"] == PEOPLE
+    assert library.maintenance.doctor()["memory"]["num_documents"] == PEOPLE
     assert "private-1" not in str(report)
 
 
@@ -228,33 +235,37 @@ def test_a_damaged_document_of_another_is_not_named(people, library, tmp_path: P
 def test_documents_from_before_there_were_accounts_are_everybodys_to_read(library, write):
     old = add(library, write("old.txt", FOX))
     asked = ask(library, QUESTION)
-    library.accounts.add("ann", "hash")
+    library.accounts.create("ann", "hash")
     ann = library.as_seen_by(principal_of(library, "ann"))
-    assert [one.id for one in ann.documents()] == [old] and not ann.documents()[0].mine
-    assert ann.answers() == []
+    assert [one.id for one in ann.documents.list()] == [old] and not ann.documents.list()[0].mine
+    assert ann.answers.list() == []
     with pytest.raises(PermissionDenied):
-        ann.delete_documents([old])
-    assert library.accounts.transfer_ownership(library.accounts.named("ann")) == 1
-    assert ann.documents()[0].mine and [head.id for head in ann.answers()] == [asked.id]
+        ann.documents.delete([old])
+    assert library.accounts.transfer_ownership(library.accounts.get("ann")) == 1
+    assert ann.documents.list()[0].mine and [head.id for head in ann.answers.list()] == [asked.id]
 
 
 def test_an_account_is_removed_with_its_documents_or_after_they_are_given_away(people, library):
     accounts = library.accounts
     with pytest.raises(InvalidRequest, match="--give-to"):
-        accounts.remove(accounts.named("user0"))
-    accounts.transfer_ownership(accounts.named("user1"), accounts.named("user0"))
-    accounts.remove(accounts.named("user0"))
-    assert people[0].document_id in {one.id for one in people[1].library.documents()}
-    accounts.remove(accounts.named("user1"), library.delete_documents)
-    assert len(library.documents()) == PEOPLE - 2 and library.verify().ok and not library.verify().orphans
+        accounts.delete(accounts.get("user0"))
+    accounts.transfer_ownership(accounts.get("user1"), accounts.get("user0"))
+    accounts.delete(accounts.get("user0"))
+    assert people[0].document_id in {one.id for one in people[1].library.documents.list()}
+    accounts.delete(accounts.get("user1"), library.documents.delete)
+    assert (
+        len(library.documents.list()) == PEOPLE - 2
+        and library.maintenance.verify().ok
+        and not library.maintenance.verify().orphans
+    )
     with pytest.raises(InvalidRequest, match="cannot be a user's name"):
-        accounts.add("no spaces", "hash")
+        accounts.create("no spaces", "hash")
     with pytest.raises(InvalidRequest, match="already"):
-        accounts.add("USER2", "hash")
+        accounts.create("USER2", "hash")
 
 
 def test_an_empty_view_finds_nothing_and_says_so(people, library):
-    library.accounts.add("new", "hash")
+    library.accounts.create("new", "hash")
     new = library.as_seen_by(principal_of(library, "new"))
     assert new.search(QUESTION, 5) == []
     answer = ask(new, QUESTION)

@@ -17,11 +17,13 @@ from tests.retrieval.pdf_maker import Sheet, make_pdf
 
 @pytest.fixture
 def described(library, three):
-    library.set_properties(three["fox"], {"author": ["Ann Lee", "Ben Ray"], "date": ["2023-05-01"], "Number": ["7"]})
-    library.set_properties(
+    library.documents.set_properties(
+        three["fox"], {"author": ["Ann Lee", "Ben Ray"], "date": ["2023-05-01"], "Number": ["7"]}
+    )
+    library.documents.set_properties(
         three["whale"], {"author": ["Çelik"], "date": ["2024-11"], "tag": ["draft"], "number": ["10"]}
     )
-    library.set_properties(three["rain"], {"date": ["2024"], "checked": ["2024-03-05"]})
+    library.documents.set_properties(three["rain"], {"date": ["2024"], "checked": ["2024-03-05"]})
     return library
 
 
@@ -51,13 +53,13 @@ def described(library, three):
     ],
 )  # fmt: skip
 def test_conditions_choose_documents(described, where, found):
-    assert {one.title for one in described.documents(where=where)} == set(found.split())
+    assert {one.title for one in described.documents.list(where=where)} == set(found.split())
 
 
 @pytest.mark.parametrize("wrong", ["author", "=x", "author=", "1a=2", "pages>many", "a" * 70 + "=1"])
 def test_what_is_no_condition_is_refused(described, wrong):
     with pytest.raises(InvalidRequest):
-        described.documents(where=[wrong])
+        described.documents.list(where=[wrong])
     with pytest.raises(InvalidRequest):
         described.search("fox", 3, within=Scope(where=(wrong,)))
 
@@ -90,13 +92,13 @@ def test_what_a_pdf_says_of_itself_is_there_and_can_be_taken_away(library, tmp_p
         make_pdf([Sheet([(60, 720, 11, "The dam was raised in 1981, and then again in 1999.")])], title="Dam")
     )
     document = add(library, path)
-    library.set_properties(document, {"author": ["Martha Lindqvist"]})
-    assert library.document(document).properties == {"author": ("Martha Lindqvist",)}
+    library.documents.set_properties(document, {"author": ["Martha Lindqvist"]})
+    assert library.documents.get(document).properties == {"author": ("Martha Lindqvist",)}
     library._catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
-    assert library.document(document).properties == {"author": ("Martha Lindqvist",), "date": ("2020-01-02",)}
-    library.set_properties(document, {"date": [], "author": []})
+    assert library.documents.get(document).properties == {"author": ("Martha Lindqvist",), "date": ("2020-01-02",)}
+    library.documents.set_properties(document, {"date": [], "author": []})
     library._catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
-    assert library.document(document).properties == {} and library.documents(where=["author~s"]) == []
+    assert library.documents.get(document).properties == {} and library.documents.list(where=["author~s"]) == []
 
 
 def test_metadata_becomes_properties():
@@ -114,34 +116,34 @@ def test_metadata_becomes_properties():
     "wrong", [{"date": ["31.1.2024"]}, {"pages": ["3"]}, {"": ["x"]}, {"a=b": ["x"]}, {"tag": ["x"] * 101}]
 )
 def test_what_cannot_be_set_is_refused_and_changes_nothing(described, three, wrong):
-    before = described.document(three["fox"]).properties
+    before = described.documents.get(three["fox"]).properties
     with pytest.raises(InvalidRequest):
-        described.set_properties(three["fox"], {"author": ["New"], **wrong})
-    assert described.document(three["fox"]).properties == before
+        described.documents.set_properties(three["fox"], {"author": ["New"], **wrong})
+    assert described.documents.get(three["fox"]).properties == before
 
 
 def test_nobody_sees_or_sets_what_is_said_of_other_peoples_documents(library, write):
-    users = [library.accounts.add(name, "x") for name in ("ann", "ben")]
+    users = [library.accounts.create(name, "x") for name in ("ann", "ben")]
     ann, ben = (library.as_seen_by(Principal(user.id, user.name)) for user in users)
     secret = add(ann, write("secret.txt", prose(8, 300)))
-    ann.set_properties(secret, {"tag": ["codename"]})
-    assert ben.documents(where=["tag=codename"]) == [] == ben.search("keeper", 3, within=Scope(where=("tag!=x",)))
+    ann.documents.set_properties(secret, {"tag": ["codename"]})
+    assert ben.documents.list(where=["tag=codename"]) == [] == ben.search("keeper", 3, within=Scope(where=("tag!=x",)))
     with pytest.raises(NotFound):
-        ben.set_properties(secret, {"tag": ["mine"]})
-    shelf = ann.create_collection("Shelf")
-    ann.move_document(secret, shelf.id)
-    ann.share_collection(shelf.id, people=["ben"])
-    assert [one.properties for one in ben.documents(where=["tag=codename"])] == [{"tag": ("codename",)}]
+        ben.documents.set_properties(secret, {"tag": ["mine"]})
+    shelf = ann.collections.create("Shelf")
+    ann.documents.move(secret, shelf.id)
+    ann.collections.share(shelf.id, people=["ben"])
+    assert [one.properties for one in ben.documents.list(where=["tag=codename"])] == [{"tag": ("codename",)}]
     with pytest.raises(PermissionDenied):
-        ben.set_properties(secret, {"tag": ["mine"]})
+        ben.documents.set_properties(secret, {"tag": ["mine"]})
 
 
 def test_what_people_said_stays_when_the_file_changes_or_travels(described, three, tmp_path, open_library):
     described.bundles.export_to(tmp_path / "all.cairn")
     elsewhere = open_library(home=tmp_path / "elsewhere")
     list(elsewhere.bundles.import_from(tmp_path / "all.cairn"))
-    for one in described.documents():
-        (twin,) = (each for each in elsewhere.documents() if each.source == one.source)
+    for one in described.documents.list():
+        (twin,) = (each for each in elsewhere.documents.list() if each.source == one.source)
         assert twin.properties == one.properties
 
     (folder := Path(tmp_path / "docs")).mkdir()
@@ -150,12 +152,12 @@ def test_what_people_said_stays_when_the_file_changes_or_travels(described, thre
 
     def run() -> str:
         changes = described.folders.run(
-            followed.id, read=lambda job: described.run_job(job.id), options=FollowOptions(settle_seconds=0.01)
+            followed.id, read=lambda job: described.jobs.run(job.id), options=FollowOptions(settle_seconds=0.01)
         )
         return next(iter(changes)).document_id
 
     first = run()
-    described.set_properties(first, {"author": ["Ann"]})
+    described.documents.set_properties(first, {"author": ["Ann"]})
     (folder / "a.txt").write_text(prose(22, 200))
     second = run()
-    assert first != second and described.document(second).properties == {"author": ("Ann",)}
+    assert first != second and described.documents.get(second).properties == {"author": ("Ann",)}

@@ -74,9 +74,9 @@ class Hall:
     def _bring(self, name: str, text: str) -> str:
         path = self.folder / name
         path.write_text(text)
-        job = self.library.submit(path)
+        job = self.library.documents.submit(path)
         self.texts[job.document_id] = text  # before anybody can read it
-        ended = self.library.run_job(job.id)
+        ended = self.library.jobs.run(job.id)
         path.unlink()
         assert ended.state == "done", ended
         return job.document_id
@@ -95,7 +95,7 @@ class Hall:
             if len(here) > 3:
                 gone = here.pop(0)
                 self.last_deletion = float("inf")  # it goes on
-                self.library.delete_documents([gone])
+                self.library.documents.delete([gone])
                 self.last_deletion = self.deleted[gone] = time.monotonic()
             self.counts["documents read"] = number
             while self.counts["answers"] < number * ANSWERS_PER_DOCUMENT and not self.ended.wait(0.05):
@@ -166,14 +166,14 @@ class Hall:
             self.violations.append(f"open handles grew from {first_handles} to {last_handles}")
 
     def close(self) -> None:
-        while self.library.run_next_job() is not None:
+        while self.library.jobs.run_next() is not None:
             pass
-        report = self.library.verify()
+        report = self.library.maintenance.verify()
         if not report.ok:
             self.violations.append(f"damage: {report.damage}")
         for gone in self.deleted:
             try:
-                self.library.document(gone)
+                self.library.documents.get(gone)
             except NotFound:
                 continue
             self.violations.append(f"{gone} is there again")

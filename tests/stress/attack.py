@@ -48,10 +48,10 @@ home.mkdir()
 with open_library(load_settings(home=home)) as library:
     for name in ("ann", "bob"):
         token, digest = fresh_token()
-        user = library.accounts.add(name, hash_password("a quiet pile of stones"))
+        user = library.accounts.create(name, hash_password("a quiet pile of stones"))
         library.accounts.set_token_digest(user, digest)
         mine = library.as_seen_by(Principal(user.id, user.name))
-        job = library.run_job(mine.submit(pdf).id)
+        job = library.jobs.run(mine.documents.submit(pdf).id)
         assert job.state == "done", job.error
         print(token)
 """

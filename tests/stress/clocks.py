@@ -54,11 +54,11 @@ class Traveller:
             name = "ingest"
         self.counts[name] += 1
         getattr(self, f"_{name}")()
-        report = self.library.verify()
-        ready = {document.id for document in self.library.documents() if document.state == "ready"}
+        report = self.library.maintenance.verify()
+        ready = {document.id for document in self.library.documents.list() if document.state == "ready"}
         if not report.ok or ready != self.stored:
             self.violations.append(f"after {name}: {report.damage} {self.stored ^ ready}")
-        for job in self.library.jobs():
+        for job in self.library.jobs.list():
             if min(job.seconds, job.tokens_per_second, job.eta_seconds or 0.0) < 0:
                 self.violations.append(f"after {name}: a job of {job.seconds} s")
 
@@ -67,29 +67,29 @@ class Traveller:
 
         path = self.folder / f"{self.random.getrandbits(64)}.txt"
         path.write_text(prose(self.random.getrandbits(32), self.random.randrange(200, 900)))
-        job = self.library.run_job(self.library.submit(path).id)
+        job = self.library.jobs.run(self.library.documents.submit(path).id)
         if job.state != "done":
             self.violations.append(f"ingest: {job.error}")
         self.stored.add(job.document_id)
 
     def _ask(self) -> None:
         *_, answer = self.library.ask(QUESTION, k=2, max_tokens=1)
-        if self.library.answer(answer.id) != answer:
+        if self.library.answers.get(answer.id) != answer:
             self.violations.append("an answer reads otherwise than it was given")
 
     def _delete(self) -> None:
         gone = self.random.choice(sorted(self.stored))
-        self.library.delete_documents([gone])
+        self.library.documents.delete([gone])
         self.stored.discard(gone)
 
     def _gc(self) -> None:
-        swept = self.library.gc().files
+        swept = self.library.maintenance.gc().files
         if swept:
             self.violations.append(f"gc swept {swept}")
 
     def _backup(self) -> None:
-        self.library.create_collection(str(self.random.getrandbits(64)))
-        self.library.keep_backup().join()
+        self.library.collections.create(str(self.random.getrandbits(64)))
+        self.library.maintenance.keep_backup().join()
         copies = len(list((self.folder / "home" / "backups").iterdir()))
         if not 1 <= copies <= 4:
             self.violations.append(f"{copies} backups")

@@ -310,7 +310,7 @@ def examined(cluster: Cluster, files: list[Path], *, kills: int) -> list[str]:
         states = Counter(job.state for job in library._workspace.catalogue.jobs(limit=10 * len(files)))
         if set(states) != {"done"}:
             wrong.append(f"jobs: {dict(states)}")
-        report = library.verify()
+        report = library.maintenance.verify()
         wrong += [f"damaged: {each}" for each in report.damage]
         again = cluster.shards_written() - len(library._workspace.catalogue.shards())
         if again > SHARD_OVERHEAD * (1 + kills):  # what was at work when it was struck

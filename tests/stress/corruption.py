@@ -71,9 +71,9 @@ class Corrupter:
         for number in range(DOCUMENTS):
             path = folder / f"text-{number}.txt"
             path.write_text(prose(100 + number, 250 + 50 * number))
-            job = self.library.run_job(self.library.submit(path).id)
+            job = self.library.jobs.run(self.library.documents.submit(path).id)
             assert job.state == "done" and job.blocks < EVERY_BLOCK, job
-        self.sources = {document.id: document.source for document in self.library.documents()}
+        self.sources = {document.id: document.source for document in self.library.documents.list()}
         self.calm = {document_id: self._answer(self.library, document_id) for document_id in self.sources}
 
     def _open(self) -> Library:
@@ -158,9 +158,9 @@ class Corrupter:
             path.write_bytes(content)
 
     def _repair(self, kinds: Mapping[str, str], before: Mapping[str, list[bytes]]) -> None:
-        repaired = set(self.library.repair().repaired)
+        repaired = set(self.library.maintenance.repair().repaired)
         names = {self.sources[document_id] for document_id in kinds}
-        if repaired != names or not self.library.verify().ok:
+        if repaired != names or not self.library.maintenance.verify().ok:
             self.violations.append(f"{kinds}: damaged {sorted(names)}, repaired {sorted(repaired)}")
         after = self._contents()
         for document_id, kind in kinds.items():

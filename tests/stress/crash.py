@@ -88,7 +88,7 @@ class Disturber:
         with open_library(home, self.model, self.kv_dtype) as library:
             found = {}
             for path in self.files:
-                job = library.run_job(library.submit(path).id)
+                job = library.jobs.run(library.documents.submit(path).id)
                 found[path.name] = (job.blocks, answer_of(library, job.document_id))
             return found
 
@@ -98,7 +98,7 @@ class Disturber:
 
     def round(self) -> None:
         with open_library(self.home, self.model, self.kv_dtype) as library:
-            ready = [document for document in library.documents() if document.state == "ready"]
+            ready = [document for document in library.documents.list() if document.state == "ready"]
         action = self.random.choice([*ACTIONS, "ingest"]) if ready else "ingest"
         if action in ("repair", "gc", "migrate", "rescue"):
             getattr(self, f"_before_{action}")()
@@ -172,21 +172,21 @@ class Disturber:
             return
         with open_library(self.home, self.model, self.kv_dtype) as library:
             if action == "ingest":
-                job = library.submit(file)
+                job = library.documents.submit(file)
                 if job.state != "done":
-                    job = library.run_job(job.id)
+                    job = library.jobs.run(job.id)
                 os.write(acknowledge, f"stored:{job.document_id}\n".encode())
             elif action == "delete":
-                library.delete_documents([victim])
+                library.documents.delete([victim])
                 os.write(acknowledge, f"deleted:{victim}\n".encode())
             elif action == "repair":
-                library.repair()
+                library.maintenance.repair()
                 os.write(acknowledge, b"repaired\n")
             elif action == "gc":
-                library.gc(grace_seconds=0)
+                library.maintenance.gc(grace_seconds=0)
             elif action == "backup":
-                library.create_collection(uuid4().hex)
-                library.keep_backup().join()
+                library.collections.create(uuid4().hex)
+                library.maintenance.keep_backup().join()
 
     def _examine(self, action: str, acknowledged: list[str], before: set[str]) -> None:
         catalogue = self.home / "cairn.sqlite3"
@@ -197,10 +197,10 @@ class Disturber:
                 found = connection.execute("PRAGMA integrity_check").fetchall()
             self._expect(found == [("ok",)], f"a backup is damaged after {action}: {found}")
         with open_library(self.home, self.model, self.kv_dtype) as library:
-            damaged = {each.document_id for each in library.verify().damage}
+            damaged = {each.document_id for each in library.maintenance.verify().damage}
             if action != "repair" or "repaired" in acknowledged:
                 self._expect(not damaged, f"damage after {action}: {damaged}")
-            documents = {document.id: document for document in library.documents()}
+            documents = {document.id: document for document in library.documents.list()}
             ready = {document_id for document_id, document in documents.items() if document.state == "ready"}
             for line in acknowledged:
                 what, _, document_id = line.partition(":")
@@ -210,19 +210,19 @@ class Disturber:
             self._expect(len(lost) <= (action == "delete"), f"documents lost: {lost}")
             if not damaged:  # else the library may rightly refuse to answer; it is asked after the repair
                 self._expect_calm_answers(library, ready)
-            while library.run_next_job() is not None:
+            while library.jobs.run_next() is not None:
                 pass
-            library.repair()
-            library.gc()
-            report = library.verify()
+            library.maintenance.repair()
+            library.maintenance.gc()
+            report = library.maintenance.verify()
             self._expect(report.ok, f"damage after repair: {report.damage}")
             self._expect(not report.orphans, f"orphans after gc: {report.orphans}")
-            self._expect(all(d.state == "ready" for d in library.documents()), "a job did not end")
-            self._expect_calm_answers(library, {document.id for document in library.documents()})
+            self._expect(all(d.state == "ready" for d in library.documents.list()), "a job did not end")
+            self._expect_calm_answers(library, {document.id for document in library.documents.list()})
 
     def _expect_calm_answers(self, library: Library, document_ids: set[str]) -> None:
         for document_id in document_ids:
-            document = library.document(document_id)
+            document = library.documents.get(document_id)
             blocks, answer = self.calm[document.source]
             self._expect(document.blocks == blocks, f"{document.source} is half visible")
             self._expect(answer_of(library, document_id) == answer, f"{document.source} answers differently")

@@ -69,12 +69,12 @@ class Crowd:
             with self._open() as library:
                 os.close(go)
                 os.read(starting, 1)
-                job = library.submit(path)
+                job = library.documents.submit(path)
                 try:
                     if deletes:
-                        library.delete_documents([job.document_id])
+                        library.documents.delete([job.document_id])
                     while job.active:
-                        job = library.run_job(job.id)
+                        job = library.jobs.run(job.id)
                 except NotFound:
                     pass  # another process deleted it
             status = 0
@@ -83,11 +83,11 @@ class Crowd:
 
     def _examine(self, number: int, path: Path, *, deletes: bool) -> None:
         with self._open() as library:
-            while library.run_next_job() is not None:
+            while library.jobs.run_next() is not None:
                 pass
-            found = [document for document in library.documents() if document.source == path.name]
+            found = [document for document in library.documents.list() if document.source == path.name]
             originals = len(list((self.home / "files").iterdir()))
-            report = library.verify()
+            report = library.maintenance.verify()
             self.counts[f"{len(found)} stored"] += 1
             if not (len(found) == 1 or (deletes and len(found) <= 2)):
                 self.violations.append(f"round {number}: stored {len(found)} times")
@@ -95,8 +95,8 @@ class Crowd:
                 self.violations.append(f"round {number}: {[document.state for document in found]}")
             if not report.ok or (report.orphans and not deletes) or originals < len(found):
                 self.violations.append(f"round {number}: {report.damage} {report.orphans} {originals} originals")
-            library.delete_documents([document.id for document in found])
-            library.gc(grace_seconds=0)
+            library.documents.delete([document.id for document in found])
+            library.maintenance.gc(grace_seconds=0)
             left = [each for name in ("kv", "files", "sidecars") for each in (self.home / name).rglob("*")]
             if left:
                 self.violations.append(f"round {number}: left over {left}")

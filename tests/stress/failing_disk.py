@@ -69,8 +69,8 @@ class Saboteur:
         self.counts: Counter[str] = Counter()
         with self._open(folder / "before") as library:
             for path in self.files[:DOCUMENTS]:
-                assert library.run_job(library.submit(path).id).state == "done"
-            self.before = {document.id: document.source for document in library.documents()}
+                assert library.jobs.run(library.documents.submit(path).id).state == "done"
+            self.before = {document.id: document.source for document in library.documents.list()}
             self.usual = self.answer(library)  # and loads what only answers need
         self.places = {kind: self._count_places(kind) for kind in ("disk full", *MEMORY)}
 
@@ -147,9 +147,9 @@ class Saboteur:
 
     def _examine(self, where: str, done: dict[str, dict]) -> None:
         with self._open(self.home) as library:
-            report = library.verify()
+            report = library.maintenance.verify()
             self._expect(report.ok, f"{where}: damage {report.damage}")
-            documents = {document.id: document for document in library.documents()}
+            documents = {document.id: document for document in library.documents.list()}
             deleted = set(self.before) - set(documents)
             allowed = {done["delete"]["result"]} if "delete" in done else {next(iter(self.before))}
             self._expect(deleted <= allowed, f"{where}: lost {deleted - allowed}")
@@ -159,15 +159,15 @@ class Saboteur:
                 self._expect(state == "ready", f"{where}: the acknowledged document is {state}")
             for document_id in set(self.before) - deleted:
                 self._expect(documents[document_id].state == "ready", f"{where}: {document_id} is half visible")
-            for job in library.jobs():
+            for job in library.jobs.list():
                 if job.state == "failed":
-                    library.retry_job(job.id)
-            while library.run_next_job() is not None:
+                    library.jobs.retry(job.id)
+            while library.jobs.run_next() is not None:
                 pass
-            again = library.run_job(library.submit(self.files[DOCUMENTS]).id)
+            again = library.jobs.run(library.documents.submit(self.files[DOCUMENTS]).id)
             self._expect(again.state == "done", f"{where}: the next try fails: {again.error}")
-            library.gc(grace_seconds=0)
-            left = library.verify()
+            library.maintenance.gc(grace_seconds=0)
+            left = library.maintenance.verify()
             self._expect(left.ok and not left.orphans, f"{where}: after gc {left.damage} {left.orphans}")
             self._expect(self.answer(library) == self.usual, f"{where}: afterwards another answer")
 
@@ -206,18 +206,18 @@ class _Work:
             library = opened[0]
             first, second = list(saboteur.before)[:2]
             self._step("ingest", lambda: self._ingest(library))
-            self._step("rename", lambda: library.rename_document(second, "Another title"))
+            self._step("rename", lambda: library.documents.rename(second, "Another title"))
             self._step("ask", lambda: saboteur.answer(library))
-            self._step("delete", lambda: (library.delete_documents([first]), first)[1])
-            self._step("gc", lambda: library.gc())
-            library.keep_backup().join()
+            self._step("delete", lambda: (library.documents.delete([first]), first)[1])
+            self._step("gc", lambda: library.maintenance.gc())
+            library.maintenance.keep_backup().join()
         shim = saboteur.shim
         self._say(what="places", disk=shim.failing_disk_seen(), memory=shim.failing_memory_seen())
 
     def _ingest(self, library: Library) -> str:
         from retrieval.errors import CairnError
 
-        job = library.run_job(library.submit(self._saboteur.files[DOCUMENTS]).id)
+        job = library.jobs.run(library.documents.submit(self._saboteur.files[DOCUMENTS]).id)
         if job.state != "done":
             raise (AssertionError if job.error.startswith("Something unexpected") else CairnError)(job.error)
         return job.document_id

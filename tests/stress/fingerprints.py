@@ -136,7 +136,11 @@ def refusal(home: Path, path: Path, model: LandmarkModel, kv_dtype: str = "bf16"
     """What every use says; None if one of them works."""
     with Library.open(home, model, kv_dtype=kv_dtype, shard_bytes=20_000) as library:
         said = ""
-        uses = (lambda: library.search(QUESTION, 2), lambda: next(library.ask(QUESTION)), lambda: library.submit(path))
+        uses = (
+            lambda: library.search(QUESTION, 2),
+            lambda: next(library.ask(QUESTION)),
+            lambda: library.documents.submit(path),
+        )
         for use in uses:
             try:
                 use()
@@ -157,7 +161,7 @@ def main() -> int:
         path.write_text(prose(1, 800))
         other.write_text(prose(2, 300))
         with Library.open(home, same(), shard_bytes=20_000) as library:
-            assert library.run_job(library.submit(path).id).state == "done"
+            assert library.jobs.run(library.documents.submit(path).id).state == "done"
 
         def expect(kind: str, field: str, said: str | None) -> None:
             refused.append(kind)

@@ -97,7 +97,7 @@ def work(shared: Shared, host: str) -> None:
         Job.is_same_claim = lambda self, other: True  # type: ignore[method-assign]
     with shared.open(host) as library:
         while os.getppid() == nursery:
-            if library.run_next_job() is None:
+            if library.jobs.run_next() is None:
                 time.sleep(0.05)
 
 
@@ -210,7 +210,7 @@ def submit(library: Library, folder: Path, options: argparse.Namespace) -> None:
     for number in range(options.documents):
         path = folder / f"{number}.txt"
         path.write_text(prose(number, options.characters))
-        library.submit(path)
+        library.documents.submit(path)
 
 
 def made(library: Library) -> dict[str, list[str]]:
@@ -230,7 +230,7 @@ def made(library: Library) -> dict[str, list[str]]:
 
 def answers(library: Library) -> dict[str, str]:
     """By source: what is answered of that document alone."""
-    chosen = sorted(library.documents(), key=lambda document: document.source)[:ASKED]
+    chosen = sorted(library.documents.list(), key=lambda document: document.source)[:ASKED]
     said = {}
     for document in chosen:
         *_, answer = library.ask("Who guards the tower?", within=Scope((document.id,)), k=3, max_tokens=6)
@@ -249,7 +249,7 @@ def violations(site: Site, shared: Library, alone: Library) -> list[str]:
     states = Counter(job.state for job in shared._workspace.catalogue.jobs())
     if set(states) != {"done"}:
         wrong.append(f"jobs: {dict(states)}")
-    report = shared.verify()
+    report = shared.maintenance.verify()
     wrong += [f"damaged: {each}" for each in report.damage]
     site.counts["orphans"] = len(report.orphans)  # of the killed: what `cairn gc` is for
     return wrong
@@ -259,7 +259,7 @@ def campaign(site: Site, options: argparse.Namespace) -> list[str]:
     shared, folder = site.shared, site.shared.folder
     with opened(folder / "alone", shared.lease_seconds) as alone:
         submit(alone, folder, options)
-        while alone.run_next_job() is not None:
+        while alone.jobs.run_next() is not None:
             pass
         with shared.open(HOSTS[0]) as library:
             submit(library, folder, options)
@@ -268,7 +268,7 @@ def campaign(site: Site, options: argparse.Namespace) -> list[str]:
         struck, stored, began = 0.0, -1, time.monotonic()
         with shared.open("machine-c") as library:
             catalogue = library._workspace.catalogue
-            while left := library.num_active_jobs():
+            while left := library.jobs.num_active():
                 if time.monotonic() - began > options.patience:
                     return [f"{left} documents were not stored in {options.patience} s"]
                 site.check_alive()

@@ -60,7 +60,7 @@ class TestWholeApp:
         def broken(**_settings: object) -> None:
             raise error
 
-        monkeypatch.setattr(library, "documents", broken)
+        monkeypatch.setattr(library.documents, "list", broken)
         response = client.get("/api/v1/documents")
         assert (response.status_code, error_code(response)) == (status, code) and "secret" not in response.text
         (line,) = [record for record in caplog.records if record.name == "cairn.api" and record.levelname == "ERROR"]
@@ -70,12 +70,12 @@ class TestWholeApp:
         settings = settings_for(tmp_path / "empty")
         (settings.home / "sample-offered").unlink()
         for _client in opened(empty_library, settings):
-            until(empty_library.documents)
-        assert [one.source for one in empty_library.documents()] == ["The Cairn handbook.pdf"]
-        empty_library.delete_documents([one.id for one in empty_library.documents()])
+            until(empty_library.documents.list)
+        assert [one.source for one in empty_library.documents.list()] == ["The Cairn handbook.pdf"]
+        empty_library.documents.delete([one.id for one in empty_library.documents.list()])
         for _client in opened(empty_library, settings):
             time.sleep(0.1)
-        assert not empty_library.documents()
+        assert not empty_library.documents.list()
 
 
 class TestMcp:

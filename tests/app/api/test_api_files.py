@@ -22,7 +22,7 @@ class TestFiles:
         body = send(client, "new report.pdf", collection="Reports").json()
         job = body["jobs"][0]
         assert (job["source"], job["state"]) == ("new report.pdf", "queued")
-        library.run_job(job["id"])
+        library.jobs.run(job["id"])
         done = client.get(f"/api/v1/jobs/{job['id']}").json()
         assert (done["state"], done["pages"]) == ("done", 2)
         document = client.get(f"/api/v1/documents/{job['document_id']}").json()
@@ -91,13 +91,13 @@ class TestFiles:
 
     def test_a_locked_pdf_opens_with_its_password(self, client: TestClient, library: Library) -> None:
         (job,) = send(client, "locked.pdf", locked_pdf("open sesame")).json()["jobs"]
-        library.run_job(job["id"])
+        library.jobs.run(job["id"])
         failed = client.get(f"/api/v1/jobs/{job['id']}").json()
         assert failed["state"] == "failed" and "password" in failed["error"]
         client.post(f"/api/v1/jobs/{job['id']}/retry", json={"password": "open sesame"})
-        assert library.run_job(job["id"]).state == "done"
+        assert library.jobs.run(job["id"]).state == "done"
         (opened_at_once,) = send(client, "also.pdf", locked_pdf("at once"), password="at once").json()["jobs"]
-        assert library.run_job(opened_at_once["id"]).state == "done"
+        assert library.jobs.run(opened_at_once["id"]).state == "done"
 
     def test_only_so_many_files_may_wait(self, library: Library, home: Path) -> None:
         for client in opened(library, settings_for(home, max_uploads=2)):
@@ -132,7 +132,7 @@ class TestJobs:
     def test_a_job_that_is_cancelled_and_discarded_leaves_nothing(self, client: TestClient, library: Library) -> None:
         job = send(client, "a.pdf").json()["jobs"][0]
         client.post(f"/api/v1/jobs/{job['id']}/cancel?discard=true")
-        until(lambda: len(library.documents()) == 2)
+        until(lambda: len(library.documents.list()) == 2)
         assert error_code(client.get(f"/api/v1/jobs/{job['id']}")) == "not_found"
 
     def test_events_tell_of_files_at_once_and_of_the_library_when_it_changed(
@@ -145,7 +145,7 @@ class TestJobs:
         assert told["files"]["uploads"] == [] and len(told["files"]["jobs"]) == 2 and told["library"] == {}
         seen = {"Last-Event-ID": re.findall("id: (.*)", first.text)[-1]}
         assert [name for name, _ in events(client.get("/api/v1/events", headers=seen).text)] == ["files"]
-        document = library.documents()[0]
+        document = library.documents.list()[0]
         client.patch(f"/api/v1/documents/{document.id}", json={"title": "Another"})
         assert [name for name, _ in events(client.get("/api/v1/events", headers=seen).text)] == ["files", "library"]
 
@@ -190,7 +190,7 @@ class TestDocuments:
         assert text["blocks"][0]["boxes"][0]["page"] == 1
 
     def test_a_page_that_is_not_there_is_not_found(self, client: TestClient, library: Library) -> None:
-        document = library.documents()[0]
+        document = library.documents.list()[0]
         for page in (0, -1, document.pages + 1):
             for address in (f"pages/{page}", f"pages/{page}.png"):
                 response = client.get(f"/api/v1/documents/{document.id}/{address}")
@@ -201,7 +201,7 @@ class TestDocuments:
     def test_words_are_found_with_their_pages_and_the_original_is_given_back(
         self, client: TestClient, library: Library
     ) -> None:
-        (document,) = library.documents(search=RESERVOIR)
+        (document,) = library.documents.list(search=RESERVOIR)
         address = f"/api/v1/documents/{document.id}"
         hits = client.get(f"{address}/find", params={"text": " rosental  REPORTS "}).json()["hits"]
         assert [hit["page"] for hit in hits] == [3]
@@ -209,12 +209,12 @@ class TestDocuments:
         assert {box["page"] for box in boxes} == {3}
         assert client.get(f"{address}/find", params={"text": "  "}).json() == {"hits": []}
         original = client.get(f"{address}/original")
-        assert original.content == library.original(document.id).read_bytes()
+        assert original.content == library.documents.original(document.id).read_bytes()
         assert f'filename="{RESERVOIR}"' in original.headers["content-disposition"]
 
     def test_a_collection_goes_and_its_documents_stay(self, client: TestClient, library: Library) -> None:
         group = client.post("/api/v1/collections", json={"name": "Old"}).json()["id"]
-        identity = library.documents()[0].id
+        identity = library.documents.list()[0].id
         client.patch(f"/api/v1/documents/{identity}", json={"collection_id": group})
         assert client.patch(f"/api/v1/collections/{group}", json={"name": "New"}).json()["name"] == "New"
         assert client.delete(f"/api/v1/collections/{group}").status_code == 204

@@ -48,7 +48,7 @@ class TestQuestions:
             assert client.get("/api/v1/preferences").json()["top_k"] == 8
 
     def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: Library) -> None:
-        walks = next(one.id for one in library.documents() if one.source == WALKS)
+        walks = next(one.id for one in library.documents.list() if one.source == WALKS)
         answer = ask(client, within={"document_ids": [walks]})
         assert {passage["document_id"] for passage in answer["passages"] + answer["near_misses"]} == {walks}
         found = client.post(
@@ -116,8 +116,8 @@ class TestStreaming:
         with served(build_app(settings_for(home), library, page=False)) as url:
             with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
                 next(response.iter_lines())
-            until(library.answers)
-            assert len(library.answer(library.answers()[0].id).tokens) < 10
+            until(library.answers.list)
+            assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
 
     def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
         self, library: Library, home: Path
@@ -154,9 +154,9 @@ class TestExport:
 
     def test_html_needs_nothing_else_and_runs_nothing(self, library: Library, home: Path) -> None:
         (home / "hostile.pdf").write_bytes(pdf_of([f"The wombat says {HOSTILE} to every visitor of the zoo."]))
-        job = library.submit(home / "hostile.pdf", source=f"{HOSTILE}.pdf")
-        library.run_job(job.id)
-        library.rename_document(job.document_id, HOSTILE)
+        job = library.documents.submit(home / "hostile.pdf", source=f"{HOSTILE}.pdf")
+        library.jobs.run(job.id)
+        library.documents.rename(job.document_id, HOSTILE)
         for client in opened(library, settings_for(home)):
             answer = ask(client, f"What does the wombat say, {HOSTILE}?", within={"document_ids": [job.document_id]})
             page = client.get(f"/api/v1/answers/{answer['id']}/export").text

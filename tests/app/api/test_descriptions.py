@@ -19,23 +19,25 @@ from tests.app.small_library import RESERVOIR, WALKS
 
 
 def test_every_suggested_question_is_answered_by_its_document_and_surely(library: Library) -> None:
-    while library.describe_next():
+    while library.descriptions.make_next():
         pass
-    suggested = library.suggestions(9)
-    assert suggested and library.num_described == 2 and not library.answers(), "trying leaves no answers behind"
+    suggested = library.descriptions.suggestions(9)
+    assert suggested and library.descriptions.num_made == 2 and not library.answers.list(), (
+        "trying leaves no answers behind"
+    )
     for one in suggested:
         *_, answer = library.ask(one.question, within=Scope(document_ids=(one.document_id,)))
         assert isinstance(answer, Answer) and answer.outcome == "found", one.question
-    ids = {one.source: one.id for one in library.documents()}
-    narrowed = library.suggestions(9, within=Scope(document_ids=(ids[WALKS],)))
+    ids = {one.source: one.id for one in library.documents.list()}
+    narrowed = library.descriptions.suggestions(9, within=Scope(document_ids=(ids[WALKS],)))
     assert {one.document_id for one in narrowed} == {ids[WALKS]}
 
 
 def test_suggested_questions_are_of_documents_that_a_question_may_read(client: TestClient, library: Library) -> None:
-    while library.describe_next():
+    while library.descriptions.make_next():
         pass
-    ids = {one.source: one.id for one in library.documents()}
-    library.set_properties(ids[WALKS], {"tag": ["outdoors"]})
+    ids = {one.source: one.id for one in library.documents.list()}
+    library.documents.set_properties(ids[WALKS], {"tag": ["outdoors"]})
 
     def asked(**params: Any) -> set[str]:
         answer = client.get("/api/v1/suggestions", params={"count": 9, **params})
@@ -54,32 +56,32 @@ def test_suggested_questions_are_of_documents_that_a_question_may_read(client: T
 def test_a_server_with_nothing_to_read_describes_what_it_holds(library: Library) -> None:
     with JobRunner(library, idle_seconds=0.02) as runner:
         for _ in range(600):
-            if library.num_described == 2:
+            if library.descriptions.num_made == 2:
                 break
             runner._stopping.wait(0.05)
-    assert len(library.descriptions(library.documents())) == 2
+    assert len(library.descriptions.made_for(library.documents.list())) == 2
 
 
 def test_descriptions_go_with_their_documents_and_are_made_by_the_library_only(library: Library) -> None:
-    while library.describe_next():
+    while library.descriptions.make_next():
         pass
-    document = library.documents(search=WALKS)[0]
-    library.delete_documents([document.id])
-    assert document.id not in {one.document_id for one in library.suggestions(9)}
+    document = library.documents.list(search=WALKS)[0]
+    library.documents.delete([document.id])
+    assert document.id not in {one.document_id for one in library.descriptions.suggestions(9)}
     assert not list(library._workspace.pages_folder.glob(f"{document.id}/*"))
     with pytest.raises(PermissionDenied):
-        library.as_seen_by(Principal("somebody")).describe_next()
+        library.as_seen_by(Principal("somebody")).descriptions.make_next()
 
 
 def test_http_and_the_command_line_tell_what_a_document_is_about(
     client: TestClient, library: Library, commands: Commands
 ) -> None:
-    (document,) = library.documents(search=RESERVOIR)
+    (document,) = library.documents.list(search=RESERVOIR)
     plain = client.get(f"/api/v1/documents/{document.id}").json()["description"]
     assert plain["kind"] == "PDF" and plain["first_lines"].startswith("The reservoir supplies")
     assert plain["questions"] == [], "what nobody has tried is not offered"
     assert client.get("/api/v1/documents").json()["documents"][0]["description"] is None
-    while library.describe_next():
+    while library.descriptions.make_next():
         pass
     listed = client.get("/api/v1/documents").json()["documents"]
     assert all(one["description"]["first_lines"] for one in listed)

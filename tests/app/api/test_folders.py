@@ -25,13 +25,13 @@ def test_a_folder_is_added_looked_at_and_forgotten(client: TestClient, library, 
     assert (added["path"], added["watched"], added["removed"]) == (str(papers), True, "keep")
     report = client.post(f"/api/v1/folders/{added['id']}/run").json()
     assert report["counts"] == {"reading": 1}
-    assert library.run_next_job().state == "done"
+    assert library.jobs.run_next().state == "done"
     assert client.post(f"/api/v1/folders/{added['id']}/run").json()["counts"] == {"added": 1}
     listed = client.get("/api/v1/folders").json()
     assert listed["may_add"] and listed["folders"][0]["report"]["counts"] == {"added": 1}
     assert client.delete(f"/api/v1/folders/{added['id']}").status_code == 204
     assert client.get("/api/v1/folders").json()["folders"] == []
-    assert "crane.txt" in {one.source for one in library.documents()}
+    assert "crane.txt" in {one.source for one in library.documents.list()}
     refused = client.post("/api/v1/folders", json={"path": "/no/such/folder"})
     assert refused.status_code == 422 and "no folder" in refused.json()["error"]["message"]
 
@@ -43,14 +43,14 @@ def test_whoever_comes_over_the_network_cannot_name_a_folder(library, home: Path
         headers = {"Authorization": f"Bearer {'t' * 40}"}
         assert not client.get("/api/v1/folders", headers=headers).json()["may_add"]
         refused = client.post("/api/v1/folders", json={"path": str(papers)}, headers=headers)
-        assert refused.status_code == 403 and library.folders.all() == []
+        assert refused.status_code == 403 and library.folders.list() == []
 
 
 def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.work.FIRST_LOOK_SECONDS", 0.05)
 
     def sources() -> set[str]:
-        return {one.source for one in library.documents() if one.state == "ready"}
+        return {one.source for one in library.documents.list() if one.state == "ready"}
 
     def wait_for(wanted: set[str]) -> None:
         ends = time.monotonic() + 60
@@ -62,5 +62,5 @@ def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatc
         wait_for({"crane.txt"})
         (papers / "gate.txt").write_text("The gate of the dam was made in Rosental in 1962.")
         wait_for({"crane.txt", "gate.txt"})
-    (folder,) = library.folders.all()
+    (folder,) = library.folders.list()
     assert not folder.watched and folder.report is not None

@@ -46,7 +46,7 @@ def said(*texts: str) -> Any:
 
 
 def test_a_library_is_a_model_and_so_is_each_collection(client: openai.OpenAI, library: Library) -> None:
-    library.create_collection("Waterworks")
+    library.collections.create("Waterworks")
     assert [model.id for model in client.models.list()] == ["cairn", "cairn/Waterworks"]
 
 
@@ -93,8 +93,8 @@ def test_messages_before_the_question_are_the_conversation(client: openai.OpenAI
 def test_a_collection_as_a_model_reads_nothing_else(
     client: openai.OpenAI, library: Library, writer: ScriptedWriter
 ) -> None:
-    (walks,) = library.documents(search=WALKS)
-    library.move_document(walks.id, library.create_collection("Walks").id)
+    (walks,) = library.documents.list(search=WALKS)
+    library.documents.move(walks.id, library.collections.create("Walks").id)
     client.chat.completions.create(model="cairn/Walks", messages=said(QUESTION))
     assert {passage.document_id for passage in writer.requests[-1].passages} == {walks.id}
     with pytest.raises(openai.NotFoundError, match="no model"):

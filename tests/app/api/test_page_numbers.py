@@ -31,7 +31,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("pages")
     (folder / "animals.pdf").write_bytes(make_pdf([Sheet([(72, 700, 12, text)]) for text in SAID]))
     with Library.open(folder / "home", tiny_model(block_size=16)) as library:
-        library.run_job(library.submit(folder / "animals.pdf").id)
+        library.jobs.run(library.documents.submit(folder / "animals.pdf").id)
         yield library
 
 
@@ -81,13 +81,13 @@ def test_every_way_in_names_the_same_pages(
 def test_every_way_in_shows_the_same_page(
     library: Library, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (document,) = library.documents()
+    (document,) = library.documents.list()
     for page, text in enumerate(SAID, 1):
-        shown = library.page_text(document.id, page)
+        shown = library.documents.page_text(document.id, page)
         assert (shown.page, shown.label, shown.text.strip()) == (page, str(page), text)
         assert page in {box.page for block in shown.blocks for box in block.boxes}
         assert client.get(f"/api/v1/documents/{document.id}/pages/{page}").json() == shown.to_dict()
         assert cairn(monkeypatch, library, "show", document.id, "--page", page)["page"] == shown.to_dict()
-        image = library.page_image(document.id, page, width_px=600)
+        image = library.documents.page_image(document.id, page, width_px=600)
         assert client.get(f"/api/v1/documents/{document.id}/pages/{page}.png?width_px=600").content == image
-    assert len({library.page_image(document.id, page, width_px=600) for page in (1, 2, 3)}) == 3
+    assert len({library.documents.page_image(document.id, page, width_px=600) for page in (1, 2, 3)}) == 3

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from app.cli.ingest import files_below, progress_line
+from retrieval.documents import Documents
 from retrieval.errors import MemoryMismatch
+from retrieval.jobs import Jobs
 from retrieval.library import Library
 from retrieval.types.records import Job
 from tests.app.api_client import locked_pdf
@@ -39,7 +41,7 @@ def test_ingest_writes_one_json_line_a_file_and_nothing_else(
     (row,) = rows(result.stdout)
     assert list(row) == INGEST_KEYS
     assert row["source"] == "b.pdf" and row["status"] == "done" and row["error"] is None
-    assert library.document(row["document_id"]).pages == row["pages"] == 2 and row["blocks"] == 1
+    assert library.documents.get(row["document_id"]).pages == row["pages"] == 2 and row["blocks"] == 1
 
 
 def test_ingest_reads_folders_in_order_and_leaves_out_hidden_and_other_files(commands: Commands, papers: Path) -> None:
@@ -92,8 +94,8 @@ def test_ingest_says_that_a_file_is_already_stored(commands: Commands, library: 
     result = cairn("ingest", papers / "b.txt", "--json")
     assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "already stored"
     assert "already stored" in cairn("ingest", papers / "b.txt").stdout
-    (document,) = library.documents(search="b.txt")
-    library.move_document(document.id, library.create_collection("Reports").id)
+    (document,) = library.documents.list(search="b.txt")
+    library.documents.move(document.id, library.collections.create("Reports").id)
     result = cairn("ingest", papers / "b.txt", "--collection", "Other", "--json")
     assert rows(result.stdout)[0]["status"] == "already stored"
     assert "already stored, in collection Reports" in result.stderr
@@ -105,7 +107,7 @@ def test_ingest_puts_documents_into_a_collection_and_passes_the_password(
     (tmp_path / "b.pdf").write_bytes(locked_pdf("open sesame"))
     assert cairn("ingest", tmp_path / "b.pdf").exit_code == 1
     assert cairn("ingest", tmp_path / "b.pdf", "--collection", "water", "--password", "open sesame").exit_code == 0
-    assert [(one.name, one.documents) for one in library.collections()] == [("water", 1)]
+    assert [(one.name, one.documents) for one in library.collections.list()] == [("water", 1)]
 
 
 def test_ingest_of_a_folder_without_documents_is_a_failure(commands: Commands, tmp_path: Path) -> None:
@@ -119,11 +121,11 @@ def test_ingest_stops_at_once_when_the_memory_belongs_to_another_model(
 ) -> None:
     calls = []
 
-    def refuse(_library: Library, path: Path, **_options: object) -> None:
+    def refuse(_documents: Documents, path: Path, **_options: object) -> None:
         calls.append(path)
         raise MemoryMismatch(["weights"])
 
-    monkeypatch.setattr(Library, "submit", refuse)
+    monkeypatch.setattr(Documents, "submit", refuse)
     result = cairn("ingest", papers, "--json")
     assert result.exit_code == 1 and len(calls) == 1
     assert result.stderr.startswith("cairn: The stored memory does not belong to this model: weights differs.")
@@ -132,10 +134,10 @@ def test_ingest_stops_at_once_when_the_memory_belongs_to_another_model(
 def test_interrupted_ingestion_says_how_to_go_on(
     commands: Commands, papers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_library: Library, _job: str, **_options: object) -> None:
+    def interrupt(_jobs: Jobs, _job: str, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Library, "run_job", interrupt)
+    monkeypatch.setattr(Jobs, "run", interrupt)
     result = cairn("ingest", papers / "b.txt")
     assert result.exit_code == 130 and "to resume" in result.stderr and commands.closed == 1
 
@@ -145,11 +147,11 @@ def test_a_file_that_a_server_is_reading_is_waited_for(
 ) -> None:
     states: Any = iter(["running", "running", "done"])
 
-    def elsewhere(library: Library, job_id: str, **_options: object) -> Job:
-        return replace(library.job(job_id), state=next(states))
+    def elsewhere(jobs: Jobs, job_id: str, **_options: object) -> Job:
+        return replace(jobs.get(job_id), state=next(states))
 
     monkeypatch.setattr("app.cli.ingest.WATCH_SECONDS", 0.0)
-    monkeypatch.setattr(Library, "run_job", elsewhere)
+    monkeypatch.setattr(Jobs, "run", elsewhere)
     result = cairn("ingest", papers / "b.txt", "--json")
     assert result.exit_code == 0 and rows(result.stdout)[0]["status"] == "done" and next(states, None) is None
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from retrieval.documents import Documents
 from retrieval.errors import ExtractError
 from retrieval.library import Library
+from retrieval.maintenance import Maintenance
 from retrieval.types.records import RepairReport
 from tests.app.cli_client import Commands, cairn, rows
 from tests.app.small_library import RESERVOIR, WALKS
@@ -25,7 +27,7 @@ def damage(home: Path, document_id: str) -> None:
 
 
 def id_of(library: Library, source: str) -> str:
-    (document,) = library.documents(search=source)
+    (document,) = library.documents.list(search=source)
     return document.id
 
 
@@ -53,7 +55,7 @@ def test_list_shows_collections_jobs_and_answers(commands: Commands, tmp_path: P
 
 def test_nothing_is_deleted_unless_every_name_is_known(commands: Commands, library: Library) -> None:
     result = cairn("delete", RESERVOIR, "nowhere.pdf", "--yes")
-    assert result.exit_code == 1 and len(library.documents()) == 2
+    assert result.exit_code == 1 and len(library.documents.list()) == 2
     assert (
         result.stderr
         == "cairn: There is no document 'nowhere.pdf' in this library. `cairn list` shows what there is.\n"
@@ -62,7 +64,7 @@ def test_nothing_is_deleted_unless_every_name_is_known(commands: Commands, libra
 
 def test_a_name_that_fits_several_documents_is_refused(commands: Commands, library: Library, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("Another text under the same name.")
-    library.run_job(library.submit(tmp_path / "other.txt", source=WALKS).id)
+    library.jobs.run(library.documents.submit(tmp_path / "other.txt", source=WALKS).id)
     result = cairn("show", WALKS)
     assert result.exit_code == 1 and "matches 2 documents" in result.stderr
 
@@ -80,11 +82,11 @@ def test_verify_fails_when_anything_is_damaged_and_repair_mends_it(commands: Com
 def test_repair_reports_what_it_could_not_do(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def fails(_library: Library, *, reingest: bool = False) -> RepairReport:
+    def fails(_maintenance: Maintenance, *, reingest: bool = False) -> RepairReport:
         asked.append(reingest)
         return RepairReport((), (("d1", "The original is gone."),), 0, 0.2)
 
-    monkeypatch.setattr(Library, "repair", fails)
+    monkeypatch.setattr(Maintenance, "repair", fails)
     result = cairn("repair", "--reingest", "--json")
     assert result.exit_code == 1 and rows(result.stdout)[0]["failed"] == [["d1", "The original is gone."]]
     assert "The original is gone." in cairn("repair").stderr and asked == [True, False]
@@ -147,7 +149,7 @@ def test_the_environment_chooses_the_home_unless_an_option_does(
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Library, "documents", lambda _library, **_options: 1 // 0)
+    monkeypatch.setattr(Documents, "list", lambda _documents, **_options: 1 // 0)
     assert isinstance(cairn("list").exception, ZeroDivisionError)
 
 
@@ -155,7 +157,7 @@ def test_unreadable_documents_are_one_line(commands: Commands, monkeypatch: pyte
     def refuse(*_arguments: object, **_options: object) -> None:
         raise ExtractError("The page cannot be drawn.")
 
-    monkeypatch.setattr(Library, "page_text", refuse)
+    monkeypatch.setattr(Documents, "page_text", refuse)
     result = cairn("show", RESERVOIR, "--page", 1)
     assert result.exit_code == 1 and result.stderr == "cairn: The page cannot be drawn.\n"
 

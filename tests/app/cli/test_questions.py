@@ -24,7 +24,7 @@ PASSAGE_KEYS = {"document_id", "source", "pages", "start_index", "end_index", "t
 
 def used_settings(library: Library) -> dict[str, Any]:
     """How the newest answer was asked for."""
-    return dict(library.answer(library.answers(limit=1)[0].id).settings)
+    return dict(library.answers.get(library.answers.list(limit=1)[0].id).settings)
 
 
 def test_search_writes_the_promised_shape(commands: Commands) -> None:
@@ -41,13 +41,13 @@ def test_ask_writes_the_promised_shape(commands: Commands, library: Library) -> 
     (row,) = rows(result.stdout)
     assert result.exit_code == 0 and set(row) >= ASK_KEYS and set(row["passages"][0]) >= PASSAGE_KEYS
     assert "1981" in row["answer"] and 0 <= row["memory_share"] <= 1
-    assert library.answer(row["answer_id"]).text == row["answer"] and used_settings(library)["k"] == 5
+    assert library.answers.get(row["answer_id"]).text == row["answer"] and used_settings(library)["k"] == 5
 
 
 def test_ask_passes_on_what_its_options_say(commands: Commands, library: Library) -> None:
-    water = library.create_collection("water")
-    (one,) = library.documents(search=RESERVOIR)
-    library.move_document(one.id, water.id)
+    water = library.collections.create("water")
+    (one,) = library.documents.list(search=RESERVOIR)
+    library.documents.move(one.id, water.id)
     words = ("--quote", "--max-tokens", 7, "--document", RESERVOIR, "--collection", "water")
     assert cairn("ask", QUESTION, *words, "--json").exit_code == 0
     used = used_settings(library)
@@ -136,7 +136,7 @@ def test_a_quotation_comes_with_the_sentences_that_came_next(commands: Commands,
 
 def test_export_writes_html_and_json_of_the_last_answer(commands: Commands, library: Library, tmp_path: Path) -> None:
     cairn("ask", QUESTION)
-    (answer,) = library.answers()
+    (answer,) = library.answers.list()
     assert json.loads(cairn("export", answer.id[:8], "--json").stdout)["id"] == answer.id
     assert cairn("export", "last", "-o", tmp_path / "answer.html").exit_code == 0
     assert (tmp_path / "answer.html").read_text().startswith("<!doctype html>")
@@ -147,8 +147,8 @@ def test_terminal_control_codes_of_documents_never_reach_the_terminal(
     commands: Commands, library: Library, tmp_path: Path
 ) -> None:
     (tmp_path / "evil.txt").write_text("The wombat \x1b[2J\u202e lives in the old mill \x07 by the river.")
-    job = library.submit(tmp_path / "evil.txt", source="evil\x1b]0;owned\x07.txt")
-    assert library.run_job(job.id).state == "done"
+    job = library.documents.submit(tmp_path / "evil.txt", source="evil\x1b]0;owned\x07.txt")
+    assert library.jobs.run(job.id).state == "done"
     for words in (("list",), ("search", "wombat"), ("ask", "Where does the wombat live?")):
         out = cairn(*words).stdout
         assert "evil" in out and "\x1b" not in out and "\x07" not in out and "\u202e" not in out

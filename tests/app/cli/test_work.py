@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app import assembly
+from retrieval.jobs import Jobs
 from retrieval.library import Library
 from tests.app.cli_client import cairn, rows
 from tests.tiny_model import tiny_model
@@ -26,7 +27,7 @@ def submit(folder: Path, *names: str) -> None:
     with Library.open(folder / "home", lambda: tiny_model(block_size=16)) as library:
         for name in names:
             (folder / name).write_text(f"The dam of {name} is old.")
-            library.submit(folder / name)
+            library.documents.submit(folder / name)
 
 
 def test_a_worker_reads_all_that_waits(tmp_path: Path) -> None:
@@ -38,16 +39,16 @@ def test_a_worker_reads_all_that_waits(tmp_path: Path) -> None:
 
 def test_a_worker_that_is_told_to_stop_begins_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(tmp_path, "a.txt", "b.txt")
-    work = Library.run_next_job
+    work = Jobs.run_next
 
-    def told_meanwhile(self: Library, *, on_progress: object, idle_owners_only: bool) -> object:
+    def told_meanwhile(self: Jobs, *, on_progress: object, idle_owners_only: bool) -> object:
         if idle_owners_only:
             return None
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.2)
         return work(self, on_progress=on_progress)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Library, "run_next_job", told_meanwhile)
+    monkeypatch.setattr(Jobs, "run_next", told_meanwhile)
     before = signal.getsignal(signal.SIGTERM)
     ended = cairn("work", "--json")
     assert ended.exit_code == 0 and rows(ended.stdout)[0]["documents"] == 1, "the document at hand was finished"
@@ -59,13 +60,13 @@ def test_without_grace_the_document_goes_back_into_the_queue(tmp_path: Path, mon
     submit(tmp_path, "a.txt")
     begun = threading.Event()
 
-    def slow(self: Library, *, on_progress: object, idle_owners_only: bool) -> object:
+    def slow(self: Jobs, *, on_progress: object, idle_owners_only: bool) -> object:
         begun.set()
         while True:
             on_progress(None)  # type: ignore[operator]
             time.sleep(0.01)
 
-    monkeypatch.setattr(Library, "run_next_job", slow)
+    monkeypatch.setattr(Jobs, "run_next", slow)
     threading.Thread(target=lambda: begun.wait(30) and os.kill(os.getpid(), signal.SIGTERM)).start()
     ended = cairn("work", "--grace", "0")
     assert ended.exit_code == 0 and "0 documents were read" in ended.stdout

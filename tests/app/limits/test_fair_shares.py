@@ -18,6 +18,8 @@ import pytest
 from app.api import build_app
 from app.auth import fresh_token
 from app.http_security import AT_ONCE, MOST_PAGE_STREAMS, PRINCIPAL, WAITING, RequestShares
+from retrieval.documents import Documents
+from retrieval.jobs import Jobs
 from retrieval.library import Library
 from retrieval.types.answers import AnswerToken
 from retrieval.types.records import Estimate
@@ -37,9 +39,9 @@ class World:
         self.begun: list[str] = []  # whose work, in the order in which it began
         self.clients: dict[str, httpx.Client] = {}
 
-    def work(self, library: Library) -> None:
-        self.begun.append(library.principal.name)
-        if library.principal.name == "ann":
+    def work(self, who: Principal) -> None:
+        self.begun.append(who.name)
+        if who.name == "ann":
             assert self.go_on.wait(60)
 
     def call(self, name: str, method: str, path: str, **more: Any) -> httpx.Response:
@@ -65,19 +67,20 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     world = World()
 
     def ask(library: Library, question: str, **_more: Any) -> Iterator[AnswerToken]:
-        world.work(library)
+        world.work(library.principal)
         yield AnswerToken("word", 0.0, 0.0, ())
 
-    def estimate(library: Library, path: Path, **_more: Any) -> Estimate:
-        world.work(library)
+    def estimate(documents: Documents, path: Path, **_more: Any) -> Estimate:
+        world.work(documents._view.principal)
         return Estimate(path.name, 1, 500, 8, 1_000_000, 1.0, 10**12)
 
-    def page_image(library: Library, *_arguments: Any, **_more: Any) -> bytes:
-        world.work(library)
+    def page_image(documents: Documents, *_arguments: Any, **_more: Any) -> bytes:
+        world.work(documents._view.principal)
         return b"\x89PNG"
 
-    for stub in (ask, estimate, page_image):
-        monkeypatch.setattr(Library, stub.__name__, stub)
+    monkeypatch.setattr(Library, "ask", ask)
+    monkeypatch.setattr(Documents, "estimate", estimate)
+    monkeypatch.setattr(Documents, "page_image", page_image)
     monkeypatch.setattr(Library, "warm_up", lambda library: None)
     (tmp_path / "sample-offered").touch()
     settings = settings_for(tmp_path, questions_at_once=2, questions_at_once_each=1, **getattr(request, "param", {}))
@@ -85,7 +88,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         tokens = {}
         for name in ("ann", "bob"):
             tokens[name], digest = fresh_token()
-            library.accounts.set_token_digest(library.accounts.add(name, "no password"), digest)
+            library.accounts.set_token_digest(library.accounts.create(name, "no password"), digest)
         limits = httpx.Limits(max_connections=None)
         with served(build_app(settings, library, page=False)) as url:  # type: ignore[arg-type]
             for name, token in tokens.items():
@@ -171,7 +174,7 @@ def test_only_so_many_streams_of_the_settings_page_are_open_for_one_person() -> 
 
 @pytest.mark.parametrize("world", [{"max_jobs": 1}], indirect=True)
 def test_only_so_many_documents_of_one_person_may_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Library, "num_active_jobs", lambda library: int(library.principal.name == "ann"))
+    monkeypatch.setattr(Jobs, "num_active", lambda jobs: int(jobs._view.principal.name == "ann"))
     refused = world.call("ann", "POST", "documents", **FILE)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_jobs")
     assert "retry-after" in refused.headers

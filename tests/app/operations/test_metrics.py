@@ -106,7 +106,7 @@ def test_figures_without_a_catalogue_still_come(client: TestClient, library: Lib
 
 
 def test_accounts_close_the_figures_but_for_their_own_token(library: Library, home: Path) -> None:
-    library.accounts.add("anna", hash_password("a password"))
+    library.accounts.create("anna", hash_password("a password"))
     for settings, status in ((settings_for(home), 401), (settings_for(home, metrics_token=TOKEN), 401)):
         for client in opened(library, settings):
             assert client.get("/metrics").status_code == status
@@ -117,7 +117,7 @@ def test_accounts_close_the_figures_but_for_their_own_token(library: Library, ho
 
 
 def test_somebody_with_an_account_does_not_see_the_servers_figures(library: Library, home: Path) -> None:
-    library.accounts.add("anna", hash_password("a password"))
+    library.accounts.create("anna", hash_password("a password"))
     for client in opened(library, settings_for(home)):
         signed_in = client.post("/login", data={"name": "anna", "password": "a password"}, follow_redirects=False)
         assert signed_in.status_code == 303

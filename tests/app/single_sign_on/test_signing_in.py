@@ -29,11 +29,11 @@ def test_somebody_new_gets_an_account_of_their_own(visitor: Browser, library: Li
     cookie = next(one for one in response.headers.get_list("set-cookie") if one.startswith("cairn_session"))
     assert "HttpOnly" in cookie and "samesite=strict" in cookie.lower() and "Max-Age=43200" in cookie
     assert visitor.name() == "ann"
-    assert library.accounts.named("ann").password_hash == "" and len(library.accounts.all()) == 1
+    assert library.accounts.get("ann").password_hash == "" and len(library.accounts.list()) == 1
     visitor.client.post("/logout")
     assert visitor.name() is None
     visitor.sign_in()
-    assert visitor.name() == "ann" and len(library.accounts.all()) == 1
+    assert visitor.name() == "ann" and len(library.accounts.list()) == 1
 
 
 def test_the_account_follows_the_subject_whatever_name_and_address_it_has(
@@ -45,7 +45,7 @@ def test_the_account_follows_the_subject_whatever_name_and_address_it_has(
     assert visitor.name() == "ann"
     provider.person = {"sub": "2", "preferred_username": "ann"}
     visitor.sign_in()
-    assert visitor.name() == "ann-2" and len(library.accounts.all()) == 2
+    assert visitor.name() == "ann-2" and len(library.accounts.list()) == 2
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_names_of_new_accounts_are_made_of_what_is_said(
 
 def test_accounts_with_passwords_stay_and_an_account_without_one_has_none(visitor: Browser, library: Library) -> None:
     visitor.sign_in()
-    library.accounts.add("ben", hash_password(PASSWORD))
+    library.accounts.create("ben", hash_password(PASSWORD))
     for password in ("", "x", PASSWORD):
         data = {"name": "ann", "password": password}
         assert visitor.client.post("/login", data=data).status_code == 401
@@ -79,14 +79,14 @@ class TestLinking:
     def test_an_existing_account_is_not_taken_over_by_its_name_or_address(
         self, visitor: Browser, provider: ProviderServer, library: Library
     ) -> None:
-        library.accounts.add("ann", hash_password(PASSWORD))
+        library.accounts.create("ann", hash_password(PASSWORD))
         provider.person |= {"email": "ann@example.org", "email_verified": True}
         response = visitor.sign_in()
         assert response.status_code == 403 and "is not linked to yours" in response.text
-        assert visitor.name() is None and library.accounts.named("ann").subject is None
+        assert visitor.name() is None and library.accounts.get("ann").subject is None
 
     def test_whoever_is_signed_in_links_their_own_account(self, visitor: Browser, library: Library) -> None:
-        library.accounts.add("carol", hash_password(PASSWORD))
+        library.accounts.create("carol", hash_password(PASSWORD))
         visitor.client.post("/login", data={"name": "carol", "password": PASSWORD})
         assert visitor.client.get("/api/v1/account").json()["single_sign_on"] == {
             "title": "Example", "linked": False, "has_password": True, "groups": [],
@@ -100,11 +100,11 @@ class TestLinking:
 
     def test_an_identity_of_somebody_else_cannot_be_linked(self, visitor: Browser, library: Library) -> None:
         visitor.sign_in()
-        library.accounts.add("carol", hash_password(PASSWORD))
+        library.accounts.create("carol", hash_password(PASSWORD))
         visitor.client.post("/login", data={"name": "carol", "password": PASSWORD})
         there = visitor.client.post("/api/v1/account/link").json()["address"]
         assert "You have another account here already, ann" in visitor.client.get(visitor.back(there)).text
-        assert library.accounts.named("carol").subject is None
+        assert library.accounts.get("carol").subject is None
 
     def test_an_account_that_is_linked_is_not_linked_again(
         self, visitor: Browser, provider: ProviderServer, library: Library
@@ -113,7 +113,7 @@ class TestLinking:
         there = visitor.client.post("/api/v1/account/link").json()["address"]
         provider.person = {"sub": "2"}
         assert "linked to somebody else" in visitor.client.get(visitor.back(there)).text
-        assert library.accounts.named("ann").subject == "1"
+        assert library.accounts.get("ann").subject == "1"
 
     def test_a_link_needs_somebody_who_is_signed_in(self, visitor: Browser) -> None:
         assert visitor.client.post("/api/v1/account/link").status_code == 401
@@ -121,8 +121,8 @@ class TestLinking:
     def test_names_open_existing_accounts_only_where_that_is_declared(
         self, browsers: Any, provider: ProviderServer, library: Library
     ) -> None:
-        library.accounts.add("ann", hash_password(PASSWORD))
-        library.accounts.add("ben", hash_password(PASSWORD))
+        library.accounts.create("ann", hash_password(PASSWORD))
+        library.accounts.create("ben", hash_password(PASSWORD))
         visitor = browsers(oidc_link_names=True)
         provider.person = {"sub": "2", "email": "ben@example.org", "email_verified": True}
         assert visitor.sign_in().status_code == 403, "an e-mail address is no name"
@@ -130,7 +130,7 @@ class TestLinking:
         assert visitor.sign_in().status_code == 403, "another name"
         provider.person = {"sub": "1", "preferred_username": "ann"}
         visitor.sign_in()
-        assert visitor.name() == "ann" and library.accounts.named("ann").subject == "1"
+        assert visitor.name() == "ann" and library.accounts.get("ann").subject == "1"
 
     def test_the_administrator_links_and_unlinks(
         self, visitor: Browser, provider: ProviderServer, library: Library, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +138,7 @@ class TestLinking:
         def cairn(*words: str) -> Any:
             return CliRunner().invoke(cli, ["user", *words, "--home", str(library.folders._home)])
 
-        library.accounts.add("carol", hash_password(PASSWORD))
+        library.accounts.create("carol", hash_password(PASSWORD))
         assert "--issuer" in cairn("link", "carol", "--subject", "1").output
         monkeypatch.setenv("CAIRN_OIDC_ISSUER", provider.issuer)
         assert cairn("link", "carol", "--subject", "1").exit_code == 0
@@ -160,7 +160,7 @@ class TestGroups:
     ) -> None:
         ann, ben = browsers(), browsers()
         ann.sign_in()
-        shelf = library.as_seen_by(Principal(library.accounts.named("ann").id)).create_collection("Reports")
+        shelf = library.as_seen_by(Principal(library.accounts.get("ann").id)).collections.create("Reports")
         assert ann.client.get("/api/v1/account").json()["single_sign_on"]["groups"] == ["water"]
         shared = {"groups": ["water"]}
         assert ann.client.put(f"/api/v1/collections/{shelf.id}/sharing", json=shared).json()["groups"] == ["water"]
@@ -252,7 +252,7 @@ def test_new_keys_count_at_once_and_unknown_ones_are_asked_for_twice_a_minute_at
 def test_a_session_ends_after_its_hours(library: Library) -> None:
     now = [0.0]
     authenticator = Authenticator(accounts=library.accounts, single_sign_on=True, clock=lambda: now[0])
-    account = library.accounts.add("ann", "", issuer="https://id.example", subject="1")
+    account = library.accounts.create("ann", "", issuer="https://id.example", subject="1")
     session = authenticator.open_session(account, 60)
     assert authenticator.principal_of_session(session) is not None
     now[0] = 61

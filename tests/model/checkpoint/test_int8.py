@@ -53,7 +53,7 @@ def test_a_library_opens_with_it(tmp_path: Path) -> None:
     save_int8(tiny_model(block_size=16), tmp_path / "compact")
     (tmp_path / "fox.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
     with Library.open(tmp_path / "home", load_backbone(tmp_path / "compact", device="cpu")) as library:
-        assert library.run_job(library.submit(tmp_path / "fox.txt").id).state == "done"
+        assert library.jobs.run(library.documents.submit(tmp_path / "fox.txt").id).state == "done"
     with Library.open(tmp_path / "home", load_backbone(tmp_path / "compact", device="cpu")) as library:
         assert "fox" in library.search("fox")[0].text
 

@@ -92,7 +92,7 @@ def test_it_is_converted_once_reads_a_document_and_answers(
     sandbox = ReadingHere()
     monkeypatch.setattr(extract, "_SANDBOX", sandbox)
     with Library.open(tmp_path / "home", model) as library:
-        job = library.run_job(library.submit(tmp_path / "dam.txt").id)
+        job = library.jobs.run(library.documents.submit(tmp_path / "dam.txt").id)
         assert job.state == "done", job.error
         *_, answer = library.ask("When was the dam raised?", k=2, max_tokens=4)
         assert answer.decided_by == "attention" and answer.passages[0].text in TEXT

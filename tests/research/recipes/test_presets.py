@@ -45,7 +45,7 @@ def test_what_every_preset_trains_reads_a_document_and_answers(
     sandbox = ReadingHere()
     monkeypatch.setattr(extract, "_SANDBOX", sandbox)
     with Library.open(tmp_path / "home", load_backbone(run / "model", device="cpu")) as library:
-        job = library.run_job(library.submit(data).id)
+        job = library.jobs.run(library.documents.submit(data).id)
         assert job.state == "done", job.error
         *_, answer = library.ask("When was the dam raised?", k=2, max_tokens=4)
         assert answer.decided_by == "attention" and answer.settings["space"] == "memory"

@@ -28,8 +28,8 @@ QUESTIONS = ("What does the fox jump over?", "Do whales sing?", "Where does the 
 
 @pytest.fixture
 def bundle(library: Library, three: dict[str, str], tmp_path: Path) -> Path:
-    shelf = library.create_collection("Animals")
-    library.move_document(three["fox"], shelf.id)
+    shelf = library.collections.create("Animals")
+    library.documents.move(three["fox"], shelf.id)
     assert library.bundles.export_to(tmp_path / "all.cairn").documents == 3
     return tmp_path / "all.cairn"
 
@@ -53,7 +53,7 @@ def words(library: Library) -> list[Any]:
 
 def stored(library: Library) -> tuple[int, int]:
     home = library.folders._home
-    return len(library.documents()), sum(path.is_file() for path in [*home.glob("kv/**/*"), *home.glob("files/*")])
+    return len(library.documents.list()), sum(path.is_file() for path in [*home.glob("kv/**/*"), *home.glob("files/*")])
 
 
 def test_a_library_answers_elsewhere_as_it_did_without_being_read_again(library, bundle, elsewhere):
@@ -63,13 +63,13 @@ def test_a_library_answers_elsewhere_as_it_did_without_being_read_again(library,
         (f"{name}.txt", "imported") for name in ("fox", "whale", "rain")
     }
     assert words(elsewhere) == before
-    assert elsewhere.verify().ok and not elsewhere.verify().orphans
-    assert [(one.name, one.documents) for one in elsewhere.collections()] == [("Animals", 1)]
-    for one in elsewhere.documents():
-        twin = next(each for each in library.documents() if each.source == one.source)
+    assert elsewhere.maintenance.verify().ok and not elsewhere.maintenance.verify().orphans
+    assert [(one.name, one.documents) for one in elsewhere.collections.list()] == [("Animals", 1)]
+    for one in elsewhere.documents.list():
+        twin = next(each for each in library.documents.list() if each.source == one.source)
         assert one.id != twin.id and (one.blocks, one.tokens, one.title) == (twin.blocks, twin.tokens, twin.title)
-        assert elsewhere.original(one.id).read_bytes() == library.original(twin.id).read_bytes()
-        assert elsewhere.page_text(one.id, 1).text == library.page_text(twin.id, 1).text
+        assert elsewhere.documents.original(one.id).read_bytes() == library.documents.original(twin.id).read_bytes()
+        assert elsewhere.documents.page_text(one.id, 1).text == library.documents.page_text(twin.id, 1).text
 
 
 def test_what_is_stored_already_is_recognised_by_its_content(library, bundle, elsewhere):
@@ -77,15 +77,15 @@ def test_what_is_stored_already_is_recognised_by_its_content(library, bundle, el
     size = stored(elsewhere)
     assert {one.status for one in elsewhere.bundles.import_from(bundle)} == {"already stored"}
     assert {one.status for one in library.bundles.import_from(bundle)} == {"already stored"}
-    assert stored(elsewhere) == size and elsewhere.verify().ok
+    assert stored(elsewhere) == size and elsewhere.maintenance.verify().ok
 
 
 def test_one_collection_travels_alone_and_everything_may_arrive_in_another(library, bundle, elsewhere, tmp_path):
-    (shelf,) = library.collections()
+    (shelf,) = library.collections.list()
     library.bundles.export_to(tmp_path / "one.cairn", collection_id=shelf.id)
     (arrived,) = elsewhere.bundles.import_from(tmp_path / "one.cairn", collection="From Ann")
     assert arrived.source == "fox.txt"
-    assert [one.name for one in elsewhere.collections()] == ["From Ann"]
+    assert [one.name for one in elsewhere.collections.list()] == ["From Ann"]
 
 
 @pytest.mark.files_only
@@ -100,8 +100,8 @@ def test_a_name_of_which_nothing_can_be_kept_is_refused_or_is_none(bundle, elsew
     assert stored(elsewhere) == (0, 0)
     hostile = rewritten(bundle, rows(collection="\u202e\0", source="\u202egnp.exe\0", title="\x1b[2J"))
     (*_,) = elsewhere.bundles.import_from(hostile)
-    assert "gnp.exe" in {one.source for one in elsewhere.documents()} and len(elsewhere.documents()) == 3
-    assert {one.name for one in elsewhere.collections()} <= {"Animals"}
+    assert "gnp.exe" in {one.source for one in elsewhere.documents.list()} and len(elsewhere.documents.list()) == 3
+    assert {one.name for one in elsewhere.collections.list()} <= {"Animals"}
 
 
 def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle, tmp_path):
@@ -111,21 +111,21 @@ def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle
             list(library.bundles.import_from(bundle))
         assert stored(library) == (0, 0)
         assert {one.status for one in library.bundles.import_from(bundle, reingest=True)} == {"read again"}
-        assert {one.source for one in library.documents()} == {"fox.txt", "whale.txt", "rain.txt"}
-        assert library.verify().ok
+        assert {one.source for one in library.documents.list()} == {"fox.txt", "whale.txt", "rain.txt"}
+        assert library.maintenance.verify().ok
 
 
 def test_a_user_exports_and_imports_what_is_theirs(open_library, tmp_path, write):
     library = open_library()
-    users = [library.accounts.add(name, "x") for name in ("ann", "ben")]
+    users = [library.accounts.create(name, "x") for name in ("ann", "ben")]
     ann, ben = (library.as_seen_by(Principal(user.id, user.name)) for user in users)
     add(ann, write("ann.txt", prose(8, 300)))
     assert ann.bundles.export_to(tmp_path / "ann.cairn").documents == 1
     with pytest.raises(InvalidRequest, match="no document"):
         ben.bundles.export_to(tmp_path / "ben.cairn")
     (arrived,) = ben.bundles.import_from(tmp_path / "ann.cairn")
-    assert (arrived.status, ben.document(arrived.document_id).owner) == ("imported", "ben")
-    assert len(ann.documents()) == len(ben.documents()) == 1
+    assert (arrived.status, ben.documents.get(arrived.document_id).owner) == ("imported", "ben")
+    assert len(ann.documents.list()) == len(ben.documents.list()) == 1
 
 
 @pytest.mark.files_only
@@ -150,13 +150,13 @@ def test_a_removed_file_of_a_followed_folder_comes_back_from_the_trash(library, 
     def run() -> FolderReport:
         return list(
             library.folders.run(
-                followed.id, read=lambda job: library.run_job(job.id), options=FollowOptions(settle_seconds=0.01)
+                followed.id, read=lambda job: library.jobs.run(job.id), options=FollowOptions(settle_seconds=0.01)
             )
         )[-1]
 
     run()
     (folder / "a.txt").unlink()
-    assert run().counts["removed"] == 1 and [one.source for one in library.documents()] == ["b.txt"]
+    assert run().counts["removed"] == 1 and [one.source for one in library.documents.list()] == ["b.txt"]
     (kept,) = (tmp_path / "home" / "trash").glob("*/a.txt.cairn")
     (arrived,) = library.bundles.import_from(kept)
     assert (arrived.source, arrived.status) == ("a.txt", "imported")
@@ -234,7 +234,7 @@ def test_a_hostile_bundle_is_refused_and_nothing_is_changed(what, bundle, elsewh
     before = stored(elsewhere)
     with pytest.raises(BadBundle, match="Nothing was changed"):
         list(elsewhere.bundles.import_from(rewritten(bundle, HOSTILE[what])))
-    assert stored(elsewhere) == before == (0, 0) and elsewhere.collections() == []
+    assert stored(elsewhere) == before == (0, 0) and elsewhere.collections.list() == []
     assert not list(tmp_path.glob("**/evil*"))
 
 
@@ -243,9 +243,9 @@ def test_a_file_is_not_stored_already_because_a_bundle_says_so(bundle, elsewhere
     real.write_text("What the bundle says that it holds, and does not.")
     lie = hashlib.sha256(real.read_bytes()).hexdigest()
     list(elsewhere.bundles.import_from(rewritten(bundle, rows(content_sha256=lie))))
-    number = len(elsewhere.documents())
-    elsewhere.submit(real)
-    assert len(elsewhere.documents()) == number + 1
+    number = len(elsewhere.documents.list())
+    elsewhere.documents.submit(real)
+    assert len(elsewhere.documents.list()) == number + 1
 
 
 def test_a_text_that_its_original_does_not_say_is_found(bundle, elsewhere):
@@ -253,8 +253,8 @@ def test_a_text_that_its_original_does_not_say_is_found(bundle, elsewhere):
         members["documents/1/text.txt"] = members["documents/1/text.txt"][::-1]
 
     arrived = list(elsewhere.bundles.import_from(rewritten(bundle, forge)))
-    assert elsewhere.verify().ok
-    report = elsewhere.verify(texts=True)
+    assert elsewhere.maintenance.verify().ok
+    report = elsewhere.maintenance.verify(texts=True)
     (found,) = report.damage
     assert found.document_id == arrived[1].document_id and "not what its original says" in found.detail
 
@@ -265,7 +265,7 @@ def test_a_text_of_a_bundle_cannot_turn_the_order_of_letters_about(bundle, elsew
         members["documents/1/text.txt"] = f"{text[:4]}\u202e{text[5:]}".encode()
 
     list(elsewhere.bundles.import_from(rewritten(bundle, turn)))
-    texts = [elsewhere.page_text(one.id, 1).text for one in elsewhere.documents()]
+    texts = [elsewhere.documents.page_text(one.id, 1).text for one in elsewhere.documents.list()]
     assert not any("\u202e" in text for text in texts)
 
 
@@ -307,7 +307,7 @@ def test_an_import_that_is_interrupted_goes_on_where_it_stopped(bundle, elsewher
         "imported",
         "imported",
     ]
-    assert elsewhere.verify().ok
+    assert elsewhere.maintenance.verify().ok
 
 
 # Small files, or small parts of files, that would take much memory before they can be checked

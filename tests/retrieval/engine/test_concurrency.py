@@ -28,9 +28,9 @@ def test_documents_that_come_and_go_never_reach_a_question_about_others(library,
         for number in range(100):
             if stop.is_set():
                 return
-            job = library.run_job(library.submit(write(f"{number}.txt", prose(500 + number, 400))).id)
+            job = library.jobs.run(library.documents.submit(write(f"{number}.txt", prose(500 + number, 400))).id)
             library.search("anything", 2)
-            library.delete_documents([job.document_id])
+            library.documents.delete([job.document_id])
 
     def person(name: str):
         try:
@@ -56,15 +56,15 @@ def test_documents_that_come_and_go_never_reach_a_question_about_others(library,
     stop.set()
     worker.join(60)
     assert not failures and not worker.is_alive()
-    assert library.verify().ok and not library.verify().orphans
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
 
 
 def test_the_same_file_handed_in_by_many_at_once_is_stored_once(library, write):
     path = write("a.txt", FOX)
     with ThreadPoolExecutor(PEOPLE) as pool:
-        jobs = list(pool.map(lambda _: library.submit(path), range(PEOPLE)))
-    assert len({job.document_id for job in jobs}) == 1 == len(library.documents())
+        jobs = list(pool.map(lambda _: library.documents.submit(path), range(PEOPLE)))
+    assert len({job.document_id for job in jobs}) == 1 == len(library.documents.list())
     with ThreadPoolExecutor(3) as pool:
-        states = list(pool.map(lambda _: library.run_next_job(), range(3)))
+        states = list(pool.map(lambda _: library.jobs.run_next(), range(3)))
     assert sum(job is not None for job in states) == 1
-    assert library.documents()[0].state == "ready" and not library.verify().orphans
+    assert library.documents.list()[0].state == "ready" and not library.maintenance.verify().orphans

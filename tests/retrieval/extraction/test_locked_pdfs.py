@@ -31,8 +31,8 @@ def kill(job):
         os.kill(os.getpid(), signal.SIGKILL)
 model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
 library = Library.open(Path(sys.argv[1]), model, shard_bytes=20_000)
-job = library.submit(Path(sys.argv[2]), password=sys.argv[3])
-library.run_job(job.id, on_progress=kill)
+job = library.documents.submit(Path(sys.argv[2]), password=sys.argv[3])
+library.jobs.run(job.id, on_progress=kill)
 """
 
 
@@ -62,61 +62,67 @@ def test_a_killed_ingestion_of_a_locked_pdf_goes_on_after_a_restart_without_the_
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     library = open_library()
     stored = {shard.name for shard in library._catalogue.shards()}
-    assert stored and library.documents()[0].state == "ingesting"
-    job = library.run_next_job()
+    assert stored and library.documents.list()[0].state == "ingesting"
+    job = library.jobs.run_next()
     assert job.state == "done", job.error
     assert stored < {shard.name for shard in library._catalogue.shards()}, "it went on, it did not start anew"
-    assert library.documents()[0].title == "Sealed" and ask(library, "What crosses the bridge?", k=3).passages
+    assert library.documents.list()[0].title == "Sealed" and ask(library, "What crosses the bridge?", k=3).passages
     assert PASSWORD.encode() not in kept_bytes(library)
 
 
 def test_its_pages_are_drawn_and_its_memory_is_repaired_and_read_again_after_a_restart(locked, open_library):
     library = open_library()
-    job = library.run_job(library.submit(locked, password=PASSWORD).id)
+    job = library.jobs.run(library.documents.submit(locked, password=PASSWORD).id)
     assert job.state == "done", job.error
-    text = library.page_text(job.document_id, 1).text
+    text = library.documents.page_text(job.document_id, 1).text
     library.close()
     again = open_library()
-    assert again.page_image(job.document_id, 1, width_px=200).startswith(b"\x89PNG")
+    assert again.documents.page_image(job.document_id, 1, width_px=200).startswith(b"\x89PNG")
     flip(shard_files(again)[1], Random(0))
-    assert again.repair().repaired == ("sealed.pdf",) and again.verify().ok and not again.verify().orphans
+    assert (
+        again.maintenance.repair().repaired == ("sealed.pdf",)
+        and again.maintenance.verify().ok
+        and not again.maintenance.verify().orphans
+    )
     fp32 = open_library(kv_dtype="fp32")
-    assert fp32.repair(reingest=True).repaired == ("sealed.pdf",)
-    assert fp32.page_text(job.document_id, 1).text == text
-    assert pypdf.PdfReader(fp32.original(job.document_id)).is_encrypted is False
+    assert fp32.maintenance.repair(reingest=True).repaired == ("sealed.pdf",)
+    assert fp32.documents.page_text(job.document_id, 1).text == text
+    assert pypdf.PdfReader(fp32.documents.original(job.document_id)).is_encrypted is False
 
 
 def test_the_same_locked_file_is_stored_once_with_or_without_its_password(locked, library):
-    job = library.run_job(library.submit(locked, password=PASSWORD).id)
+    job = library.jobs.run(library.documents.submit(locked, password=PASSWORD).id)
     for password in (PASSWORD, None):
-        again = library.submit(locked, password=password)
+        again = library.documents.submit(locked, password=password)
         assert (again.state, again.document_id, again.note) == ("done", job.document_id, "already stored")
-    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.estimate(locked, password=PASSWORD)
+    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.documents.estimate(
+        locked, password=PASSWORD
+    )
 
 
 def test_a_wrong_password_is_said_at_once_and_nothing_is_kept(locked, library):
     with pytest.raises(ExtractError, match="does not open"):
-        library.submit(locked, password="wrong")
-    assert library.documents() == [] and not list(library._workspace.files_folder.iterdir())
+        library.documents.submit(locked, password="wrong")
+    assert library.documents.list() == [] and not list(library._workspace.files_folder.iterdir())
 
 
 def test_a_job_that_failed_for_want_of_a_password_goes_on_with_it_and_keeps_it_unlocked(locked, library, open_library):
-    job = library.run_job(library.submit(locked).id)
+    job = library.jobs.run(library.documents.submit(locked).id)
     assert job.state == "failed" and "needs a password" in job.error
     with pytest.raises(ExtractError, match="does not open"):
-        library.retry_job(job.id, password="wrong")
-    assert library.job(job.id).state == "failed", "it is not tried again with a wrong one"
-    assert library.retry_job(job.id, password=PASSWORD).state == "queued"
-    assert open_library().run_next_job().state == "done"
-    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.gc().files == ()
-    assert library.verify().ok
+        library.jobs.retry(job.id, password="wrong")
+    assert library.jobs.get(job.id).state == "failed", "it is not tried again with a wrong one"
+    assert library.jobs.retry(job.id, password=PASSWORD).state == "queued"
+    assert open_library().jobs.run_next().state == "done"
+    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.maintenance.gc().files == ()
+    assert library.maintenance.verify().ok
 
 
 def test_a_damaged_unlocked_copy_is_reported(locked, library):
-    job = library.run_job(library.submit(locked, password=PASSWORD).id)
-    path = library.original(job.document_id)
+    job = library.jobs.run(library.documents.submit(locked, password=PASSWORD).id)
+    path = library.documents.original(job.document_id)
     path.write_bytes(path.read_bytes() + b" ")
-    (found,) = library.verify().damage
+    (found,) = library.maintenance.verify().damage
     assert "changed" in found.detail
 
 
@@ -128,9 +134,9 @@ def test_a_file_that_needs_no_password_is_kept_as_it_was_handed_in(library, tmp_
     writer.encrypt("", "the owner's", algorithm="RC4-128")
     writer.write(restricted)
     for path in (plain, restricted):
-        job = library.run_job(library.submit(path, password="needless").id)
+        job = library.jobs.run(library.documents.submit(path, password="needless").id)
         assert job.state == "done", job.error
-        assert library.original(job.document_id).read_bytes() == path.read_bytes()
+        assert library.documents.original(job.document_id).read_bytes() == path.read_bytes()
 
 
 def test_a_document_deleted_while_it_is_handed_in_is_said_to_be_gone(locked, library, open_library, monkeypatch):
@@ -140,10 +146,10 @@ def test_a_document_deleted_while_it_is_handed_in_is_said_to_be_gone(locked, lib
 
     def rename(source, target):
         if not Path(target).name.startswith(_INCOMING):
-            open_library().delete_documents([library.documents()[0].id])
+            open_library().documents.delete([library.documents.list()[0].id])
         plain(source, target)
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(NotFound):
-        library.submit(locked, password=PASSWORD)
+        library.documents.submit(locked, password=PASSWORD)
     assert not list(library._workspace.files_folder.iterdir())

@@ -59,4 +59,4 @@ def test_what_changed_in_a_mixed_folder_is_all_that_is_read_and_it_answers_the_s
     monkeypatch.setattr(shard_writer, "prefill", lambda *a, **k: pytest.fail("the model was asked to read"))
     elsewhere = open_library(home=tmp_path / "elsewhere")
     assert {one.status for one in elsewhere.bundles.import_from(tmp_path / "all.cairn")} == {"imported"}
-    assert list(found(elsewhere, numbers)) == before and elsewhere.verify().ok
+    assert list(found(elsewhere, numbers)) == before and elsewhere.maintenance.verify().ok

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from retrieval.documents import Documents
 from retrieval.errors import InvalidRequest
 from retrieval.folders import sync as folder_run
 from retrieval.library import Library
@@ -58,14 +59,14 @@ class Follower:
 
     def _read(self, job):
         self.jobs_read += 1
-        return self.library.run_job(job.id)
+        return self.library.jobs.run(job.id)
 
     def changes(self, **options: object) -> dict[str, str]:
         return {source: one.change for source, one in self(**options).items()}  # type: ignore[arg-type]
 
     @property
     def sources(self) -> list[str]:
-        return sorted(one.source for one in self.library.documents())
+        return sorted(one.source for one in self.library.documents.list())
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_what_did_not_change_is_not_opened_again(follow, monkeypatch):
 
 
 def test_new_changed_moved_touched_and_removed_files_are_told_apart(follow, folder):
-    before = {one.source: one.id for one in follow.library.documents()}
+    before = {one.source: one.id for one in follow.library.documents.list()}
     (folder / "a.txt").rename(folder / "deep" / "moved.txt")
     (folder / "b.txt").unlink()
     write(folder, "deep/c.md", prose(77, 200), at=LONG_AGO + 1)
@@ -121,14 +122,14 @@ def test_a_removed_file_may_leave_its_document_behind(library, folder):
 
 
 def test_files_that_trade_names_are_not_read_again(follow, folder):
-    before = {one.source: one.id for one in follow.library.documents()}
+    before = {one.source: one.id for one in follow.library.documents.list()}
     (folder / "a.txt").rename(folder / "t")
     (folder / "b.txt").rename(folder / "a.txt")
     (folder / "t").rename(folder / "b.txt")
     found = follow()
     assert found["a.txt"].document_id == before["b.txt"] and found["b.txt"].document_id == before["a.txt"]
     assert follow.jobs_read == 3
-    assert {one.id: one.source for one in follow.library.documents()}[before["a.txt"]] == "b.txt"
+    assert {one.id: one.source for one in follow.library.documents.list()}[before["a.txt"]] == "b.txt"
 
 
 def test_a_copy_shares_its_document_which_goes_with_the_last_of_them(follow, folder):
@@ -144,12 +145,12 @@ def test_a_copy_shares_its_document_which_goes_with_the_last_of_them(follow, fol
 
 
 def test_the_old_document_answers_until_the_new_one_is_complete(follow, folder):
-    (old,) = (one.id for one in follow.library.documents() if one.source == "a.txt")
+    (old,) = (one.id for one in follow.library.documents.list() if one.source == "a.txt")
     write(folder, "a.txt", prose(91, 400), at=LONG_AGO + 1)
     assert follow(queued=True)["a.txt"].change == "reading"
-    assert follow.library.document(old).state == "ready"
+    assert follow.library.documents.get(old).state == "ready"
     assert follow(queued=True)["a.txt"].change == "reading"
-    assert follow.library.run_next_job().state == "done"
+    assert follow.library.jobs.run_next().state == "done"
     found = follow(queued=True)["a.txt"]
     assert found.change == "changed" and found.document_id != old
     assert follow.sources == ["a.txt", "b.txt", "deep/c.md"]
@@ -161,9 +162,9 @@ def test_a_file_that_changes_while_it_waits_in_the_queue_is_read_once_more(follo
     write(folder, "a.txt", prose(92, 400), at=LONG_AGO + 2)
     second = follow(queued=True)["a.txt"].document_id
     assert first != second
-    follow.library.run_next_job()
+    follow.library.jobs.run_next()
     assert follow(queued=True)["a.txt"].document_id == second
-    assert follow.library.num_active_jobs() == 0 and len(follow.sources) == 3
+    assert follow.library.jobs.num_active() == 0 and len(follow.sources) == 3
 
 
 def test_a_file_that_is_being_written_is_left_for_the_next_run(follow, folder, monkeypatch):
@@ -226,12 +227,12 @@ def test_a_file_that_cannot_be_read_leaves_the_document_as_it_was(follow, folder
     assert follow.report.problems[0][0] == "a.txt"
     write(folder, "a.txt", text, at=LONG_AGO + 2)
     assert follow.changes()["a.txt"] == "same"
-    assert len(follow.library.documents()) == 3 and follow.library.jobs(active_only=True) == []
+    assert len(follow.library.documents.list()) == 3 and follow.library.jobs.list(active_only=True) == []
 
 
 def test_what_was_deleted_in_the_library_comes_back_only_when_asked_for(follow, folder):
-    (gone,) = (one.id for one in follow.library.documents() if one.source == "a.txt")
-    follow.library.delete_documents([gone])
+    (gone,) = (one.id for one in follow.library.documents.list() if one.source == "a.txt")
+    follow.library.documents.delete([gone])
     assert follow.changes()["a.txt"] == "skipped"
     assert follow.changes(again=True)["a.txt"] == "added"
 
@@ -244,7 +245,7 @@ def test_a_disk_that_is_not_mounted_deletes_nothing(follow, folder):
     folder.mkdir()
     with pytest.raises(InvalidRequest, match="mounted"):
         follow()
-    assert len(follow.sources) == 3 and "mounted" in follow.library.folders.all()[0].problem
+    assert len(follow.sources) == 3 and "mounted" in follow.library.folders.list()[0].problem
     assert set(follow.changes(emptied=True).values()) == {"removed"}
     assert follow.sources == []
 
@@ -258,12 +259,12 @@ def test_a_subfolder_that_cannot_be_listed_deletes_nothing(follow, folder):
 
 
 def test_a_new_reading_stays_in_the_collection_of_the_old_one(follow, folder):
-    (document,) = (one for one in follow.library.documents() if one.source == "a.txt")
-    shelf = follow.library.create_collection("Shelf")
-    follow.library.move_document(document.id, shelf.id)
+    (document,) = (one for one in follow.library.documents.list() if one.source == "a.txt")
+    shelf = follow.library.collections.create("Shelf")
+    follow.library.documents.move(document.id, shelf.id)
     write(folder, "a.txt", prose(91, 200), at=LONG_AGO + 1)
     new = follow()["a.txt"].document_id
-    assert follow.library.document(new).collection_id == shelf.id
+    assert follow.library.documents.get(new).collection_id == shelf.id
 
 
 def test_the_librarys_own_folder_is_not_followed(library, tmp_path):
@@ -287,12 +288,12 @@ def test_a_file_that_moves_while_it_is_read_gives_its_document_its_new_name(libr
     follow = Follower(library, folder)
     for change in library.folders.run(follow.id):
         if isinstance(change, FileChange) and read_to_its_end:
-            (job,) = (one for one in library.jobs() if one.document_id == change.document_id)
-            library.run_job(job.id)
+            (job,) = (one for one in library.jobs.list() if one.document_id == change.document_id)
+            library.jobs.run(job.id)
     (folder / "a.txt").rename(folder / "deep" / "moved.txt")
     follow()
     assert follow.sources == ["b.txt", "deep/c.md", "deep/moved.txt"]
-    assert {one.title for one in library.documents()} == {"b", "c", "moved"}
+    assert {one.title for one in library.documents.list()} == {"b", "c", "moved"}
     assert set(follow.changes().values()) == {"same"}
 
 
@@ -300,8 +301,8 @@ def test_a_file_that_changed_twice_since_a_kill_keeps_one_document(follow, folde
     """The second content was read when the third was written: nobody had noted yet that it was complete."""
     write(folder, "a.txt", prose(61, 200), at=LONG_AGO + 1)
     assert follow.changes(queued=True)["a.txt"] == "reading"
-    (job,) = follow.library.jobs(active_only=True)
-    follow.library.run_job(job.id)
+    (job,) = follow.library.jobs.list(active_only=True)
+    follow.library.jobs.run(job.id)
     write(folder, "a.txt", prose(62, 200), at=LONG_AGO + 2)
     assert follow.changes()["a.txt"] == "changed"
     assert follow.sources == ["a.txt", "b.txt", "deep/c.md"]
@@ -310,19 +311,19 @@ def test_a_file_that_changed_twice_since_a_kill_keeps_one_document(follow, folde
 
 def test_a_kill_right_after_a_file_was_handed_in_leaves_nothing_behind(library, folder, monkeypatch):
     follow = Follower(library, folder)
-    submit = Library.submit
+    submit = Documents.submit
 
-    def killed(self: Library, *args: Any, **kwargs: Any) -> None:
+    def killed(self: Documents, *args: Any, **kwargs: Any) -> None:
         submit(self, *args, **kwargs)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Library, "submit", killed)
+        patched.setattr(Documents, "submit", killed)
         follow()
     write(folder, "a.txt", prose(63, 200), at=LONG_AGO + 1)
     follow()
     assert follow.sources == ["a.txt", "b.txt", "deep/c.md"]
-    assert not library.jobs(active_only=True)
+    assert not library.jobs.list(active_only=True)
 
 
 def _sync(home: Path, folder: Path) -> None:
@@ -351,5 +352,5 @@ def test_no_kill_loses_or_doubles_a_document(folder: Path, tmp_path: Path, open_
     wanted = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert follow.sources == wanted
     assert set(follow.changes().values()) == {"same"}
-    assert all(one.state == "ready" for one in follow.library.documents())
-    assert follow.library.verify().ok
+    assert all(one.state == "ready" for one in follow.library.documents.list())
+    assert follow.library.maintenance.verify().ok

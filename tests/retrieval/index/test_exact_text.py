@@ -48,16 +48,16 @@ def test_an_expression_that_takes_too_long_is_refused(monkeypatch):
 
 
 def test_places_are_those_of_the_stored_text(library, three):
-    (hit,) = library.grep("BROWN   fox", limit=1)
+    (hit,) = library.documents.grep("BROWN   fox", limit=1)
     assert hit.source == "fox.txt" and hit.document_id == three["fox"]
-    (page,) = library.read(three["fox"])
+    (page,) = library.documents.read(three["fox"])
     assert page.text[hit.start : hit.end].lower() == "brown fox" and "brown fox" in hit.line
-    assert library.grep(r"\bquick\s\w+", expression=True, each=1)[0].start == FOX.strip().index("quick")
-    assert library.grep("brown fox", within=Scope(document_ids=(three["whale"],))) == []
+    assert library.documents.grep(r"\bquick\s\w+", expression=True, each=1)[0].start == FOX.strip().index("quick")
+    assert library.documents.grep("brown fox", within=Scope(document_ids=(three["whale"],))) == []
 
 
 def test_documents_are_found_by_name_before_those_that_hold_the_words(library, three):
-    found = [one.id for one in library.documents(search="whale")]
+    found = [one.id for one in library.documents.list(search="whale")]
     assert found[0] == three["whale"]
-    assert three["fox"] in {one.id for one in library.documents(search="lazy dog")}
-    assert library.documents(search="no such words anywhere") == []
+    assert three["fox"] in {one.id for one in library.documents.list(search="lazy dog")}
+    assert library.documents.list(search="no such words anywhere") == []

@@ -53,7 +53,7 @@ def test_opened_again_it_reads_no_shard_and_no_row_of_one(mapped, open_library, 
 
 def test_documents_that_came_and_went_since_are_found_and_not(mapped, library, three, open_library, write, monkeypatch):
     new = add(library, write("new.txt", RAIN.replace("rain", "snow")))
-    library.delete_documents([three["fox"]])
+    library.documents.delete([three["fox"]])
     for opened in (mapped, open_library(index="mapped")):
         assert found(opened) == found(library)
         documents = {passage.document_id for passage in opened.search(WORDS, 100)}

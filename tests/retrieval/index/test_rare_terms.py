@@ -52,7 +52,7 @@ def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library
     texts = proposed(library, "Where do I send form ZX-81?")
     assert len(texts) == 1 and "ZX-81" in texts[0]
     assert proposed(library, "Which forms are sent by mail?") == [], "all blocks hold these"
-    mail = next(document.id for document in library.documents() if document.title == "mail")
+    mail = next(document.id for document in library.documents.list() if document.title == "mail")
     assert proposed(library, "ZX-81?", Scope((mail,))) == []
 
 
@@ -79,10 +79,12 @@ def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(lib
     for shard in workspace.catalogue.shards():
         workspace.catalogue.put_terms(shard.id, {}, rule=0)
     assert proposed(library, "ZX-81") == []
-    assert library.note_terms(lambda: False) == 0
-    assert library.note_terms() == len(workspace.catalogue.shards()) and library.note_terms() == 0
+    assert library.maintenance.note_terms(lambda: False) == 0
+    assert (
+        library.maintenance.note_terms() == len(workspace.catalogue.shards()) and library.maintenance.note_terms() == 0
+    )
     assert proposed(library, "ZX-81") == rare_terms_before
-    library.delete_documents([document.id for document in library.documents() if document.title == "forms"])
+    library.documents.delete([document.id for document in library.documents.list() if document.title == "forms"])
     assert proposed(library, "ZX-81") == []
 
 
@@ -99,7 +101,7 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
         assert texts, number
         if not any("Ctrl+Q9" in text for text in texts):
             break
-        library.delete_documents([document])
+        library.documents.delete([document])
     else:
         pytest.fail("no border stood in the code")
     assert len(texts) == 2 and "Ctrl+Q9" in "".join(reversed(texts)), "of equals the newest comes first"

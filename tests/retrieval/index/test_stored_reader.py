@@ -29,7 +29,7 @@ def stored(request, tmp_path_factory, model):
     (folder / "a.txt").write_text(FOX + WHALE)
     with Library.open(folder / "home", model, shard_bytes=20_000, kv_dtype=request.param) as library:
         add(library, folder / "a.txt")
-        text = library._passages.text(library.documents()[0].id)
+        text = library._passages.text(library.documents.list()[0].id)
         yield library, list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES[request.param]))
 
 
@@ -173,7 +173,7 @@ def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_li
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, ranks_by_tokens=True)
     library = open_library(model=model, kv_dtype=kv_dtype)
     add(library, write("a.txt", FOX + WHALE))
-    text = library._passages.text(library.documents()[0].id)
+    text = library._passages.text(library.documents.list()[0].id)
     blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(kv_dtype)))
     with library._index.open_snapshot(library._catalogue) as snapshot:
         positions = torch.tensor([5, 2, 9, len(blocks) - 1])
@@ -189,7 +189,7 @@ def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_li
 def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, write):
     library = open_library()
     add(library, write("a.txt", RAIN))
-    library.submit(write("b.txt", FOX))  # queued, never run
+    library.documents.submit(write("b.txt", FOX))  # queued, never run
     with library._index.open_snapshot(library._catalogue) as snapshot:
         assert len(snapshot.document_ids) == 1
 

@@ -43,7 +43,7 @@ def countries(countries_home, open_library, shipped, tmp_path):
     """A library in a copy of that home; ids of its documents by the names of their files."""
     shutil.copytree(countries_home, tmp_path / "home")
     library = open_library(model=shipped)
-    return library, {document.source.removesuffix(".txt"): document.id for document in library.documents()}
+    return library, {document.source.removesuffix(".txt"): document.id for document in library.documents.list()}
 
 
 @pytest.mark.parametrize("country", CLIMATE)
@@ -59,7 +59,7 @@ def test_a_new_title_is_the_one_that_counts(countries):
     library, ids = countries
     question = "What is the climate of Iceland?"
     before = library.search(question, 3)
-    library.rename_document(ids["Bhutan"], "Iceland")
+    library.documents.rename(ids["Bhutan"], "Iceland")
     after = library.search(question, 3)
     assert after[0].document_id == ids["Bhutan"]
     assert after[0].score > max(one.score for one in before if one.document_id == ids["Bhutan"])
@@ -72,8 +72,8 @@ def test_titles_of_others_do_not_take_part(open_library, write, shipped):
     library = open_library(model=shipped)
     people = {}
     for name in ("ann", "bob"):
-        library.accounts.add(name, "hash")
-        people[name] = library.as_seen_by(Principal(library.accounts.named(name).id, name))
+        library.accounts.create(name, "hash")
+        people[name] = library.as_seen_by(Principal(library.accounts.get(name).id, name))
     document_id = add(people["ann"], write("Greenland.txt", COUNTRIES["Greenland"]))
     assert people["ann"]._catalogue.title_keys([document_id]).keys() == {document_id}
     assert people["bob"]._catalogue.title_keys([document_id]) == {}

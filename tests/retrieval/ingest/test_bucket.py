@@ -76,7 +76,7 @@ def expected(filled_home, model, tmp_path_factory) -> list[dict]:
 
 def answers(library: Library) -> list[dict]:
     """Without the ids of documents, which are random."""
-    ids = {document.id: document.source for document in library.documents()}
+    ids = {document.id: document.source for document in library.documents.list()}
     found = json.dumps([substance(ask(library, question, k=6)) for question in QUESTIONS])
     for document_id, source in ids.items():
         found = found.replace(document_id, source)
@@ -109,14 +109,14 @@ def test_it_answers_as_on_files_and_so_does_a_second_process_with_an_empty_cache
 
 def test_originals_and_deletions_are_the_same_for_all(moved, open_library, url, shared, tmp_path):
     second = open_library(home=tmp_path / "second", store_url=url, database_url=shared)
-    fox = next(document for document in second.documents() if document.source == "fox.txt")
-    assert second.original(fox.id).read_text() == TEXTS["fox"]
-    deleted = second.delete_documents([fox.id])
+    fox = next(document for document in second.documents.list() if document.source == "fox.txt")
+    assert second.documents.original(fox.id).read_text() == TEXTS["fox"]
+    deleted = second.documents.delete([fox.id])
     assert deleted.freed_bytes > 0
     left = [fact.name for fact in moved._workspace.blobs.listing() if fox.id in fact.name]
-    assert left == [] and moved.verify().ok
+    assert left == [] and moved.maintenance.verify().ok
     with pytest.raises(NotFound):
-        moved.original(fox.id)
+        moved.documents.original(fox.id)
 
 
 @pytest.mark.parametrize("damages", [2, pytest.param(200, marks=pytest.mark.slow)])
@@ -140,20 +140,20 @@ def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
             assert told == right, "tokens shown before are the right ones"
         else:
             assert substance(shown[-1]) == calm
-        (found,) = reader.verify().damage
+        (found,) = reader.maintenance.verify().damage
         assert f"kv/{found.shard}" == name
-        report = reader.repair()
-        assert not report.failed and reader.verify().ok
+        report = reader.maintenance.repair()
+        assert not report.failed and reader.maintenance.verify().ok
         reader.close()
     assert answers(moved) == expected, "repaired bit for bit, and known to the others"
 
 
 def test_a_damaged_or_lost_original_is_named(moved, open_library, url, shared, tmp_path):
     blobs = moved._workspace.blobs
-    fox, rain = (next(d for d in moved.documents() if d.source == f"{name}.txt") for name in ("fox", "rain"))
+    fox, rain = (next(d for d in moved.documents.list() if d.source == f"{name}.txt") for name in ("fox", "rain"))
     blobs.replace(f"files/{fox.id}.txt", b"something else")
     blobs.inside("files").delete([f"{rain.id}.txt"])
-    found = {each.document_id: each.detail for each in moved.verify().damage}
+    found = {each.document_id: each.detail for each in moved.maintenance.verify().damage}
     assert "changed" in found[fox.id] and "missing" in found[rain.id]
 
 
@@ -162,21 +162,21 @@ def test_orphans_are_swept_into_the_trash_of_the_bucket(moved, monkeypatch):
     orphans = ["kv/gone/1.kv", "files/gone.pdf", "sidecars/gone.json.gz"]
     for name in orphans:
         blobs.replace(name, b"12345")
-    assert set(moved.verify().orphans) == {"sidecars/gone.json.gz"}, "their rows may come yet"
+    assert set(moved.maintenance.verify().orphans) == {"sidecars/gone.json.gz"}, "their rows may come yet"
     monkeypatch.setattr(ObjectBlobs, "settle_seconds", 0.0)
-    assert set(moved.verify().orphans) == set(orphans)
-    swept = moved.gc()
+    assert set(moved.maintenance.verify().orphans) == set(orphans)
+    swept = moved.maintenance.gc()
     assert set(swept.files) == set(orphans) and swept.swept_bytes == 15
     assert sorted(fact.name.split("/", 2)[2] for fact in blobs.listing("trash")) == sorted(orphans)
-    assert moved.gc(grace_seconds=0).freed_bytes >= 15 and list(blobs.listing("trash")) == []
-    assert moved.verify().ok and ask(moved, "fox?").tokens
+    assert moved.maintenance.gc(grace_seconds=0).freed_bytes >= 15 and list(blobs.listing("trash")) == []
+    assert moved.maintenance.verify().ok and ask(moved, "fox?").tokens
 
 
 def test_a_bundle_leaves_a_bucket_and_arrives_in_one(moved, expected, open_library, monkeypatch, tmp_path):
     moved.bundles.export_to(tmp_path / "library.cairn")
     other = open_library(home=tmp_path / "other", store_url=new_store(monkeypatch))
     assert [one.status for one in other.bundles.import_from(tmp_path / "library.cairn")] == ["imported"] * 3
-    assert answers(other) == expected and other.verify().ok
+    assert answers(other) == expected and other.maintenance.verify().ok
 
 
 def test_a_lost_catalogue_is_rescued_from_the_bucket(moved, expected, open_library, url, tmp_path):
@@ -185,7 +185,7 @@ def test_a_lost_catalogue_is_rescued_from_the_bucket(moved, expected, open_libra
     report = rescue(tmp_path / "shared.sqlite3", tmp_path / "home", open_blobs(url, tmp_path / "home"))
     assert sorted(report.restored) == ["fox.txt", "rain.txt", "whale.txt"] and report.missing_shards == 0
     rescued = open_library(store_url=url, database_url=f"sqlite:///{tmp_path}/shared.sqlite3")
-    assert answers(rescued) == expected and rescued.verify().ok
+    assert answers(rescued) == expected and rescued.maintenance.verify().ok
 
 
 @pytest.fixture
@@ -201,16 +201,16 @@ def fragile(open_library, monkeypatch, write) -> Iterator[tuple[Library, object]
 def test_a_failing_bucket_fails_a_job_in_words_and_the_next_try_succeeds(fragile, write):
     library, proxy = fragile
     before = substance(ask(library, QUESTIONS[0]))
-    job = library.submit(write("rain.txt", TEXTS["rain"]))
+    job = library.documents.submit(write("rain.txt", TEXTS["rain"]))
     proxy.fault = lambda method, path: 500 if method == "PUT" else None
-    failed = library.run_job(job.id)
+    failed = library.jobs.run(job.id)
     assert failed.state == "failed" and "its server fails" in failed.error
     with pytest.raises(StoreUnavailable):
-        library.submit(write("whale.txt", TEXTS["whale"]))
+        library.documents.submit(write("whale.txt", TEXTS["whale"]))
     assert substance(ask(library, QUESTIONS[0])) == before, "what is stored still answers"
     proxy.fault = lambda method, path: 403
     with pytest.raises(StoreUnavailable, match="denied"):
-        library.verify()
+        library.maintenance.verify()
     proxy.fault = lambda method, path: None
-    assert library.run_job(library.retry_job(job.id).id).state == "done"
-    assert library.verify().ok and len(library.documents()) == 2
+    assert library.jobs.run(library.jobs.retry(job.id).id).state == "done"
+    assert library.maintenance.verify().ok and len(library.documents.list()) == 2

@@ -54,7 +54,7 @@ def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_a
         assert told == expected, "tokens shown before are the right ones"
     else:
         assert substance(shown[-1]) == calm_answer
-    assert not library.verify().ok
+    assert not library.maintenance.verify().ok
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -66,9 +66,9 @@ def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three,
     damaged = chance.sample(shard_files(library), 2)
     for path in damaged:
         DAMAGERS[seed % 3](path, chance)
-    report = library.repair()
-    assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents())
-    assert library.verify().ok and not library.verify().orphans
+    report = library.maintenance.repair()
+    assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents.list())
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
     after = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
     untouched = {name for name in before if library._workspace.kv_folder / name not in damaged}
     assert all(after.get(name) == before[name] for name in untouched)
@@ -78,17 +78,17 @@ def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three,
 
 def test_a_vanished_shard_is_damage_too(library, three, open_library):
     shard_files(library)[0].unlink()
-    assert any("missing" in each.detail for each in library.verify().damage)
+    assert any("missing" in each.detail for each in library.maintenance.verify().damage)
     with pytest.raises(DamagedMemory):
         ask(open_library(), "fox?", k=20)
-    assert library.repair().repaired
-    assert library.verify().ok
+    assert library.maintenance.repair().repaired
+    assert library.maintenance.verify().ok
 
 
 def test_a_changed_original_is_reported(library, three):
-    path = library.original(three["rain"])
+    path = library.documents.original(three["rain"])
     path.write_text("something else")
-    (found,) = library.verify().damage
+    (found,) = library.maintenance.verify().damage
     assert found.document_id == three["rain"] and "changed" in found.detail
     assert ask(library, "What of the rain?").tokens, "its memory is whole and still answers"
 
@@ -108,25 +108,25 @@ def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
     silent = time.time() - 7200  # of another machine's process nothing else can be known
     os.utime(orphans[3], (silent, silent))
     before = {path for path in home.rglob("*") if path.is_file()} - set(orphans)
-    report = library.verify()
+    report = library.maintenance.verify()
     assert report.ok and len(report.orphans) == 5
-    removed = library.gc()
+    removed = library.maintenance.gc()
     assert len(removed.files) == 5 and (removed.swept_bytes, removed.freed_bytes) == (50, 0)
     in_trash = [path.relative_to(home / "trash").parts[1:] for path in (home / "trash").rglob("*") if path.is_file()]
     assert sorted(in_trash) == sorted(path.relative_to(home).parts for path in orphans), "and can be put back"
-    assert not library.verify().orphans and library.gc().files == ()
+    assert not library.maintenance.verify().orphans and library.maintenance.gc().files == ()
     assert {path for path in before if path.suffix in (".kv", ".txt")} <= {p for p in home.rglob("*") if p.is_file()}
     assert ask(library, "fox?").tokens
-    assert library.gc(grace_seconds=0).freed_bytes >= 50 and not list((home / "trash").iterdir())
+    assert library.maintenance.gc(grace_seconds=0).freed_bytes >= 50 and not list((home / "trash").iterdir())
 
 
 @pytest.mark.sqlite_only
 def test_an_emptied_trash_leaves_no_backup_of_what_was_deleted(library, three):
     backups = library._workspace.home / "backups"
-    library.keep_backup().join()
+    library.maintenance.keep_backup().join()
     assert b"fox.txt" in b"".join(path.read_bytes() for path in backups.iterdir())
-    library.delete_documents([three["fox"]])
-    library.gc(grace_seconds=0)
+    library.documents.delete([three["fox"]])
+    library.maintenance.gc(grace_seconds=0)
     (copy,) = backups.iterdir()
     assert b"fox.txt" not in copy.read_bytes() and b"whale.txt" in copy.read_bytes()
 

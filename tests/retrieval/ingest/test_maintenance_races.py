@@ -53,55 +53,59 @@ def test_gc_leaves_the_shard_of_a_repair_that_is_about_to_commit_it(
     before = substance(ask(library, "What does the fox do?"))
     flip(shard_files(library)[0], Random(0))
     pause = Pause(monkeypatch, Catalogue, "replace_shard")
-    repairing = pause.run(library.repair)
+    repairing = pause.run(library.maintenance.repair)
     new = set(shard_files(library))
-    assert open_library().gc().files == (), "another process would see the same"
-    assert library.gc().files == () and set(shard_files(library)) == new
+    assert open_library().maintenance.gc().files == (), "another process would see the same"
+    assert library.maintenance.gc().files == () and set(shard_files(library)) == new
     pause.go_on.set()
     repairing.join(60)
-    assert library.verify().ok and not library.verify().orphans
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
     assert substance(ask(library, "What does the fox do?")) == before
 
 
 def test_gc_leaves_the_shard_of_a_job_that_is_about_to_commit_it_and_a_job_that_ends_meanwhile(
     library, write, open_library, monkeypatch, impatient
 ):
-    job = library.submit(write("long.txt", prose(7, 2600)))
+    job = library.documents.submit(write("long.txt", prose(7, 2600)))
     pause = Pause(monkeypatch, Catalogue, "commit_shard")
-    reading = pause.run(lambda: library.run_job(job.id))
-    assert open_library().gc().files == ()
+    reading = pause.run(lambda: library.jobs.run(job.id))
+    assert open_library().maintenance.gc().files == ()
     pause.go_on.set()
     reading.join(60)
-    assert library.job(job.id).state == "done" and library.verify().ok and library.gc().files == ()
+    assert (
+        library.jobs.get(job.id).state == "done"
+        and library.maintenance.verify().ok
+        and library.maintenance.gc().files == ()
+    )
 
 
 def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_library, monkeypatch):
     """Its row is committed between the collector's look at the files and its look at the rows."""
     pause = Pause(monkeypatch, os, "rename")
-    submitting = pause.run(lambda: library.submit(write("a.txt", RAIN)))
-    assert open_library().gc().files == ()
+    submitting = pause.run(lambda: library.documents.submit(write("a.txt", RAIN)))
+    assert open_library().maintenance.gc().files == ()
     pause.go_on.set()
     submitting.join(60)
-    job = library.jobs()[0]
+    job = library.jobs.list()[0]
     listed = file_store.abandoned_files(library._workspace)
-    assert listed == ([], []) and library.run_job(job.id).state == "done"
+    assert listed == ([], []) and library.jobs.run(job.id).state == "done"
 
 
 def test_gc_leaves_what_another_machine_is_handing_in_until_it_was_silent_for_an_hour(library, write, monkeypatch):
     pause = Pause(monkeypatch, Catalogue, "add_document")
     monkeypatch.setattr(workers, "_this_machine", lambda: "machine-a")
-    submitting = pause.run(lambda: library.submit(write("a.txt", RAIN)))
+    submitting = pause.run(lambda: library.documents.submit(write("a.txt", RAIN)))
     monkeypatch.setattr(workers, "_this_machine", lambda: "machine-b")
     (incoming,) = library._workspace.files_folder.glob(".incoming-machine-a~*")
-    assert library.gc().files == () and incoming.exists()
+    assert library.maintenance.gc().files == () and incoming.exists()
     pause.go_on.set()
     submitting.join(60)
-    assert library.original(library.documents()[0].id).read_text() == RAIN
+    assert library.documents.original(library.documents.list()[0].id).read_text() == RAIN
     left = incoming.with_name(incoming.name.replace("machine-a", "machine-c").replace(".txt", "0.txt"))
     left.write_text("half of")
-    assert library.gc().files == ()
+    assert library.maintenance.gc().files == ()
     os.utime(left, (0, 0))
-    assert library.gc().files == (f"files/{left.name}",) and not left.exists()
+    assert library.maintenance.gc().files == (f"files/{left.name}",) and not left.exists()
 
 
 def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write, open_library, monkeypatch):
@@ -117,9 +121,9 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
         return found
 
     monkeypatch.setattr(Catalogue, "documents", documents)
-    assert library.gc().files == ()
-    document_id = library.documents()[0].id
-    assert library.original(document_id).read_text() == RAIN
+    assert library.maintenance.gc().files == ()
+    document_id = library.documents.list()[0].id
+    assert library.documents.original(document_id).read_text() == RAIN
     assert (library._workspace.pages_folder / document_id).is_dir()
 
 
@@ -128,11 +132,11 @@ def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
     with library._index.open_snapshot(library._catalogue):
-        library.repair()
+        library.maintenance.repair()
         assert old.exists()
-        library.gc()
+        library.maintenance.gc()
         assert old.exists(), "the question may read it"
-    assert not old.exists() and library.verify().ok
+    assert not old.exists() and library.maintenance.verify().ok
 
 
 @pytest.mark.files_only
@@ -141,12 +145,12 @@ def test_two_repairs_at_once_leave_one_whole_memory(library, three, open_library
     other = open_library()
     pause = Pause(monkeypatch, Catalogue, "replace_shard")
     slow = []
-    first = pause.run(lambda: slow.append(library.repair()))
-    assert other.repair().repaired == ("fox.txt",) or other.verify().ok
+    first = pause.run(lambda: slow.append(library.maintenance.repair()))
+    assert other.maintenance.repair().repaired == ("fox.txt",) or other.maintenance.verify().ok
     pause.go_on.set()
     first.join(60)
     assert slow[0].failed == (), "what somebody else has repaired is no failure"
-    assert library.verify().ok and not library.verify().orphans
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
 
 
 @pytest.mark.files_only
@@ -155,44 +159,44 @@ def test_a_document_deleted_under_repair_is_no_failure_and_leaves_nothing(
 ):
     flip(shard_files(library)[0], Random(0))
     pause, reports = Pause(monkeypatch, Catalogue, "replace_shard"), []
-    repairing = pause.run(lambda: reports.append(library.repair()))
-    damaged = library.verify().damage[0].document_id
-    open_library().delete_documents([damaged])
+    repairing = pause.run(lambda: reports.append(library.maintenance.repair()))
+    damaged = library.maintenance.verify().damage[0].document_id
+    open_library().documents.delete([damaged])
     pause.go_on.set()
     repairing.join(60)
     assert reports[0].failed == () and reports[0].repaired == ()
-    assert library.verify().ok and not library.verify().orphans
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
 
 
 def test_doctor_and_verify_tolerate_a_document_that_is_deleted_meanwhile(library, three, tmp_path, monkeypatch):
     bad = tmp_path / "bad.pdf"
     bad.write_bytes(b"%PDF-1.7 this is no document")
-    failed = library.run_job(library.submit(bad).id)
-    assert any("bad.pdf" in problem for problem in library.doctor()["problems"])
+    failed = library.jobs.run(library.documents.submit(bad).id)
+    assert any("bad.pdf" in problem for problem in library.maintenance.doctor()["problems"])
     plain = Catalogue.jobs
 
     def jobs(self, **settings):
         found = plain(self, **settings)
-        library.delete_documents([failed.document_id])
+        library.documents.delete([failed.document_id])
         return found
 
     monkeypatch.setattr(Catalogue, "jobs", jobs)
-    assert library.doctor()["problems"] == []
+    assert library.maintenance.doctor()["problems"] == []
     monkeypatch.setattr(Catalogue, "jobs", plain)
     original = maintenance.copy_of_original
 
     def copy_of_original(workspace, document_id):
-        library.delete_documents([three["rain"]])
+        library.documents.delete([three["rain"]])
         return original(workspace, document_id)
 
     monkeypatch.setattr(maintenance, "copy_of_original", copy_of_original)
-    assert library.verify().ok
+    assert library.maintenance.verify().ok
 
 
 def test_a_kill_amid_reingestion_leaves_no_document_without_a_job(library, three):
     """Dropping the old memory and queueing the work are one commit."""
     digest = library._catalogue.document(three["fox"]).fingerprint
     names = library._catalogue.reassign_model(three["fox"], digest, note="again")
-    (job,) = library.jobs(active_only=True)
-    assert names and job.document_id == three["fox"] and library.document(three["fox"]).state == "ingesting"
-    assert library.run_next_job().state == "done"
+    (job,) = library.jobs.list(active_only=True)
+    assert names and job.document_id == three["fox"] and library.documents.get(three["fox"]).state == "ingesting"
+    assert library.jobs.run_next().state == "done"

@@ -39,8 +39,8 @@ def test_the_same_page_can_be_drawn_for_several_people_at_once(
 
     monkeypatch.setattr(Path, "write_bytes", written)
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda _: library.page_image(three["fox"], 1), range(2)))
-    assert found == [PICTURE] * 2 and library.page_image(three["fox"], 1) == PICTURE
+        found = list(threads.map(lambda _: library.documents.page_image(three["fox"], 1), range(2)))
+    assert found == [PICTURE] * 2 and library.documents.page_image(three["fox"], 1) == PICTURE
     assert drawn == [0, 0]
 
 
@@ -48,8 +48,8 @@ def test_pictures_are_not_kept_where_they_would_fill_the_disk(
     library: Library, three: dict[str, str], drawn: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_store, "free_bytes", lambda _workspace: 500_000_000)
-    assert library.page_image(three["fox"], 1) == library.page_image(three["fox"], 1) == PICTURE
+    assert library.documents.page_image(three["fox"], 1) == library.documents.page_image(three["fox"], 1) == PICTURE
     assert drawn == [0, 0]
     monkeypatch.setattr(file_store, "free_bytes", lambda _workspace: 5_000_000_000)
-    assert library.page_image(three["fox"], 1) == library.page_image(three["fox"], 1) == PICTURE
+    assert library.documents.page_image(three["fox"], 1) == library.documents.page_image(three["fox"], 1) == PICTURE
     assert drawn == [0, 0, 0]

@@ -56,16 +56,16 @@ def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_mem
     calm = open_library(home=tmp_path / "calm", kv_dtype=kv_dtype)
     add(calm, path)
     troubled = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype)
-    job = troubled.submit(path)
+    job = troubled.documents.submit(path)
     for reports in (4, 9, 14):
         with pytest.raises(Interrupted):
-            troubled.run_job(job.id, on_progress=interrupt_after(reports))
+            troubled.jobs.run(job.id, on_progress=interrupt_after(reports))
         assert troubled.search("fox", 5) == [], "half a document is never seen"
-        assert troubled.job(job.id).state == "queued"
+        assert troubled.jobs.get(job.id).state == "queued"
     shards = len(troubled._catalogue.shards())
     assert 0 < shards < len(calm._catalogue.shards())
-    done = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype).run_job(job.id)
-    assert done.state == "done" and done.tokens_done == done.tokens == calm.documents()[0].tokens
+    done = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype).jobs.run(job.id)
+    assert done.state == "done" and done.tokens_done == done.tokens == calm.documents.list()[0].tokens
     assert_same_memory(calm, troubled)
     mine, other = substance(ask(calm, "What crosses the bridge?")), substance(ask(troubled, "What crosses the bridge?"))
     for each in (mine, other):
@@ -88,76 +88,76 @@ def test_the_size_of_shards_does_not_change_the_memory(open_library, write, tmp_
 
 
 def test_a_cancelled_job_stops_within_a_window_and_a_retry_goes_on(library, write):
-    job = library.submit(write("long.txt", LONG))
+    job = library.documents.submit(write("long.txt", LONG))
     seen = []
 
     def cancel(progress):
         seen.append(progress)
         if len(seen) == 6:
-            library.cancel_job(job.id)
+            library.jobs.cancel(job.id)
 
-    ended = library.run_job(job.id, on_progress=cancel)
+    ended = library.jobs.run(job.id, on_progress=cancel)
     assert (ended.state, len(seen)) == ("cancelled", 6)
-    assert library.document(job.document_id).state == "cancelled"
-    assert library.search("fox", 3) == [] and library.verify().ok
+    assert library.documents.get(job.document_id).state == "cancelled"
+    assert library.search("fox", 3) == [] and library.maintenance.verify().ok
     stored = {shard.name for shard in library._catalogue.shards()}
     assert stored
-    assert library.retry_job(job.id).state == "queued"
-    assert library.run_job(job.id).state == "done"
+    assert library.jobs.retry(job.id).state == "queued"
+    assert library.jobs.run(job.id).state == "done"
     assert stored < {shard.name for shard in library._catalogue.shards()}, "it went on, it did not start anew"
     assert len(library.search("fox", 3)) == 3
 
 
 def test_a_job_cancelled_before_it_began_never_begins(library, write):
-    job = library.submit(write("a.txt", FOX))
-    assert library.cancel_job(job.id).state == "cancelled"
-    assert library.run_job(job.id).state == "cancelled" and library.run_next_job() is None
+    job = library.documents.submit(write("a.txt", FOX))
+    assert library.jobs.cancel(job.id).state == "cancelled"
+    assert library.jobs.run(job.id).state == "cancelled" and library.jobs.run_next() is None
 
 
 def test_a_document_deleted_under_its_job_leaves_nothing(library, write):
-    job = library.submit(write("long.txt", LONG))
+    job = library.documents.submit(write("long.txt", LONG))
     seen = []
 
     def delete(progress):
         seen.append(progress)
         if len(seen) == 6:
-            library.delete_documents([job.document_id])
+            library.documents.delete([job.document_id])
 
-    assert library.run_job(job.id, on_progress=delete).state == "cancelled"
-    assert library.documents() == [] and library.jobs() == []
-    assert library.verify().ok and not library.verify().orphans
+    assert library.jobs.run(job.id, on_progress=delete).state == "cancelled"
+    assert library.documents.list() == [] and library.jobs.list() == []
+    assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
 
 
 def test_progress_grows_and_tells_pages_tokens_speed_and_what_is_left(library, write):
     seen = []
-    job = library.run_job(library.submit(write("long.txt", LONG)).id, on_progress=seen.append)
+    job = library.jobs.run(library.documents.submit(write("long.txt", LONG)).id, on_progress=seen.append)
     stages = list(dict.fromkeys(each.stage for each in seen))
     assert stages == ["extracting", "reading", "done"]
     assert [each.tokens_done for each in seen] == sorted(each.tokens_done for each in seen)
     assert (job.tokens_done, job.pages_done, job.pages) == (job.tokens, 1, 1)
     assert job.tokens_per_second > 0 and job.seconds > 0 and job.size_bytes > 0
-    assert library.jobs()[0] == job == library.job(job.id)
-    assert library.jobs(active_only=True) == []
+    assert library.jobs.list()[0] == job == library.jobs.get(job.id)
+    assert library.jobs.list(active_only=True) == []
 
 
 def test_a_file_that_cannot_be_read_fails_alone_with_its_reason(library, write, tmp_path):
     bad = tmp_path / "bad.pdf"
     bad.write_bytes(b"%PDF-1.7 this is no document")
     empty = write("empty.md", "   \n\n ")
-    failed = [library.run_job(library.submit(path).id) for path in (bad, empty)]
+    failed = [library.jobs.run(library.documents.submit(path).id) for path in (bad, empty)]
     assert [job.state for job in failed] == ["failed", "failed"]
     assert all(len(job.error) > 20 and "Traceback" not in job.error for job in failed)
     good = add(library, write("good.txt", FOX))
-    assert library.document(good).state == "ready"
-    assert library.document(failed[0].document_id).state == "failed"
-    assert library.delete_documents([job.document_id for job in failed]).documents == 2
+    assert library.documents.get(good).state == "ready"
+    assert library.documents.get(failed[0].document_id).state == "failed"
+    assert library.documents.delete([job.document_id for job in failed]).documents == 2
 
 
 def test_files_that_are_no_documents_are_refused_when_handed_in(library, tmp_path, write):
     for path, reason in ((tmp_path / "missing.pdf", "no file"), (write("a.exe", "x"), "cannot be read")):
         with pytest.raises(ExtractError, match=reason):
-            library.submit(path)
-    assert library.documents() == [] and not list(library._workspace.files_folder.iterdir())
+            library.documents.submit(path)
+    assert library.documents.list() == [] and not list(library._workspace.files_folder.iterdir())
 
 
 @pytest.mark.files_only
@@ -167,19 +167,19 @@ def test_a_disk_without_room_is_noticed_before_the_work(library, write, monkeypa
         patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
         reasons = "needs about less than 1 MB on disk, and 67 MB must stay free for the catalogue; only less than 1 MB"
         with pytest.raises(NotEnoughSpace, match=reasons):
-            library.submit(path)
-    job = library.submit(path)
+            library.documents.submit(path)
+    job = library.documents.submit(path)
     with monkeypatch.context() as patch:
         free = (64 << 20) + path.stat().st_size + 100_000
         patch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free})())
-        failed = library.run_job(job.id)
+        failed = library.jobs.run(job.id)
     assert failed.state == "failed" and "free" in failed.error and failed.tokens_done == 0
-    library.retry_job(job.id)
-    assert library.run_job(job.id).state == "done"
+    library.jobs.retry(job.id)
+    assert library.jobs.run(job.id).state == "done"
 
 
 def test_a_job_whose_end_cannot_be_recorded_is_done_once_the_catalogue_has_room_again(library, write, monkeypatch):
-    job = library.submit(write("long.txt", LONG))
+    job = library.documents.submit(write("long.txt", LONG))
 
     def full(*_args: object, **_settings: object) -> None:
         raise CatalogueFull("The catalogue cannot grow: the disk is full.")
@@ -188,50 +188,50 @@ def test_a_job_whose_end_cannot_be_recorded_is_done_once_the_catalogue_has_room_
         for method in ("commit_shard", "end_job"):
             patch.setattr(Catalogue, method, full)
         with pytest.raises(CatalogueFull):
-            library.run_next_job()
-    ended = library.run_next_job()
+            library.jobs.run_next()
+    ended = library.jobs.run_next()
     assert ended is not None and (ended.id, ended.state) == (job.id, "done")
 
 
 def test_the_estimate_is_what_ingestion_then_takes(library, write):
     path = write("long.txt", LONG)
-    estimate = library.estimate(path)
+    estimate = library.documents.estimate(path)
     assert not estimate.already_stored and estimate.exact and estimate.fits
-    document = library.document(add(library, path))
+    document = library.documents.get(add(library, path))
     assert (estimate.tokens, estimate.blocks, estimate.pages) == (document.tokens, document.blocks, document.pages)
     assert estimate.size_bytes == pytest.approx(document.size_bytes, rel=0.1)
-    assert library.estimate(path).already_stored and library.estimate(path).seconds > 0
+    assert library.documents.estimate(path).already_stored and library.documents.estimate(path).seconds > 0
 
 
 def test_jobs_are_worked_off_oldest_first(library, write):
-    first = library.submit(write("a.txt", FOX), collection="mine", source="A file.txt")
-    second = library.submit(write("b.txt", RAIN))
-    assert [job.id for job in library.jobs(active_only=True)] == [second.id, first.id]
-    assert library.run_next_job().id == first.id
-    assert library.run_next_job().id == second.id
-    assert library.run_next_job() is None
-    document = library.document(first.document_id)
+    first = library.documents.submit(write("a.txt", FOX), collection="mine", source="A file.txt")
+    second = library.documents.submit(write("b.txt", RAIN))
+    assert [job.id for job in library.jobs.list(active_only=True)] == [second.id, first.id]
+    assert library.jobs.run_next().id == first.id
+    assert library.jobs.run_next().id == second.id
+    assert library.jobs.run_next() is None
+    document = library.documents.get(first.document_id)
     assert (document.source, document.title) == ("A file.txt", "A file")
-    assert document.collection_id == library.collections()[0].id and library.collections()[0].name == "mine"
+    assert document.collection_id == library.collections.list()[0].id and library.collections.list()[0].name == "mine"
 
 
 def test_a_long_document_gives_way_at_the_end_of_a_shard_to_somebody_elses(library, write, monkeypatch):
     monkeypatch.setattr(pipeline, "TURN_SECONDS", 0.0)
     ann, bob = (
-        library.as_seen_by(Principal(library.accounts.add(name, "no password").id, name)) for name in ("ann", "bob")
+        library.as_seen_by(Principal(library.accounts.create(name, "no password").id, name)) for name in ("ann", "bob")
     )
-    long, short = ann.submit(write("long.txt", LONG)), bob.submit(write("short.txt", FOX))
-    first = library.run_next_job()
+    long, short = ann.documents.submit(write("long.txt", LONG)), bob.documents.submit(write("short.txt", FOX))
+    first = library.jobs.run_next()
     assert (first.id, first.state) == (long.id, "queued") and 0 < first.tokens_done < first.tokens
-    assert library.run_next_job().id == short.id
-    while library.run_next_job() is not None:
+    assert library.jobs.run_next().id == short.id
+    while library.jobs.run_next() is not None:
         pass
-    again = library.job(long.id)
-    assert again.state == library.job(short.id).state == "done"
-    alone = library.submit(write("copy.txt", LONG))
-    library.run_job(alone.id)
-    shown = [library.document(job.document_id) for job in (again, alone)]
-    assert shown[0].blocks == shown[1].blocks and library.verify().ok
+    again = library.jobs.get(long.id)
+    assert again.state == library.jobs.get(short.id).state == "done"
+    alone = library.documents.submit(write("copy.txt", LONG))
+    library.jobs.run(alone.id)
+    shown = [library.documents.get(job.document_id) for job in (again, alone)]
+    assert shown[0].blocks == shown[1].blocks and library.maintenance.verify().ok
 
 
 def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(library, three, write, monkeypatch):
@@ -246,8 +246,8 @@ def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(librar
             yield block
 
     monkeypatch.setattr(shard_writer, "prefill", slow)
-    job = library.submit(write("long.txt", LONG))
-    thread = threading.Thread(target=library.run_job, args=(job.id,))
+    job = library.documents.submit(write("long.txt", LONG))
+    thread = threading.Thread(target=library.jobs.run, args=(job.id,))
     thread.start()
     while len(windows) < 3:
         time.sleep(0.005)
@@ -258,7 +258,7 @@ def test_a_question_waits_for_one_window_at_most_while_a_document_is_read(librar
     assert sum(began < window < ended - 0.01 for window in windows) <= 1, "ingestion went on amid the answer"
     assert answer.tokens
     thread.join(60)
-    assert library.job(job.id).state == "done"
+    assert library.jobs.get(job.id).state == "done"
 
 
 def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_library, write, monkeypatch):
@@ -277,7 +277,7 @@ def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_lib
     monkeypatch.setattr(shard_writer, "prefill", watched)
     library = open_library(shard_bytes=1)
     add(library, write("long.txt", LONG))
-    assert library.documents()[0].blocks > 150
+    assert library.documents.list()[0].blocks > 150
     assert most[0] <= 3 * library._workspace.loaded().model.config.window_blocks
 
 
@@ -308,10 +308,10 @@ def test_what_the_machine_did_wrong_is_a_sentence(library, write, monkeypatch, e
 
     with monkeypatch.context() as patch:
         patch.setattr("retrieval.ingest.pipeline.store_shard", fails)
-        job = library.run_job(library.submit(write("long.txt", LONG)).id)
+        job = library.jobs.run(library.documents.submit(write("long.txt", LONG)).id)
     assert job.state == "failed" and job.error.startswith(sentence)
-    library.retry_job(job.id)
-    assert library.run_job(job.id).state == "done"
+    library.jobs.retry(job.id)
+    assert library.jobs.run(job.id).state == "done"
 
 
 def test_an_unexpected_error_fails_the_job_and_not_the_worker(library, write, monkeypatch):
@@ -319,41 +319,43 @@ def test_an_unexpected_error_fails_the_job_and_not_the_worker(library, write, mo
         raise RuntimeError("the sky fell")
 
     monkeypatch.setattr(Ingestion, "_work", broken)
-    job = library.run_job(library.submit(write("a.txt", FOX)).id)
+    job = library.jobs.run(library.documents.submit(write("a.txt", FOX)).id)
     assert job.state == "failed" and "the sky fell" in job.error
 
 
 @pytest.mark.files_only
 def test_a_lost_original_is_named(library, write):
-    job = library.submit(write("a.txt", FOX))
-    library.original(job.document_id).unlink()
-    failed = library.run_job(job.id)
+    job = library.documents.submit(write("a.txt", FOX))
+    library.documents.original(job.document_id).unlink()
+    failed = library.jobs.run(job.id)
     assert failed.state == "failed" and "original file" in failed.error
     with pytest.raises(CairnError):
-        library.original(job.document_id)
-    assert any("missing" in each.detail for each in library.verify().damage)
+        library.documents.original(job.document_id)
+    assert any("missing" in each.detail for each in library.maintenance.verify().damage)
 
 
 def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_library, write, monkeypatch):
     library, path = open_library(), write("a.txt", FOX * 3)
-    measured = library.estimate(path)
-    assert 0 < measured.seconds < 600 and measured.seconds == pytest.approx(library.estimate(path).seconds), "once"
+    measured = library.documents.estimate(path)
+    assert 0 < measured.seconds < 600 and measured.seconds == pytest.approx(library.documents.estimate(path).seconds), (
+        "once"
+    )
     monkeypatch.setattr(estimate, "_measured", {library._workspace.loaded(): 125.0})
-    found = library.estimate(path)
+    found = library.documents.estimate(path)
     assert found.seconds == pytest.approx(found.tokens / 125)
-    library.run_job(library.submit(path).id)
+    library.jobs.run(library.documents.submit(path).id)
     assert found.tokens > estimate._TELLING_TOKENS, "so that what was read counts from now on"
-    (job,) = library.jobs()
-    assert library.estimate(path).seconds == pytest.approx(found.tokens / job.tokens_per_second)
+    (job,) = library.jobs.list()
+    assert library.documents.estimate(path).seconds == pytest.approx(found.tokens / job.tokens_per_second)
 
 
 def test_a_document_that_an_older_version_read_says_what_reading_it_again_adds(library, three):
-    catalogue, document = library._catalogue, library.document(three["fox"])
+    catalogue, document = library._catalogue, library.documents.get(three["fox"])
     assert document.notes == ()
     text, found = catalogue.extracted_text(document.id), catalogue.pages(document.id)
     older = {name: value for name, value in text.extras.items() if name != "version"}
     catalogue.save_extracted(document.id, text=text.text, pages_read=found, num_tokens=document.tokens, extras=older)
-    (note,) = library.document(document.id).notes
+    (note,) = library.documents.get(document.id).notes
     assert note.startswith("Read by an older version: read again for ")
-    assert library.repair(reingest=True).repaired == (document.source,)
-    assert library.document(document.id).notes == ()
+    assert library.maintenance.repair(reingest=True).repaired == (document.source,)
+    assert library.documents.get(document.id).notes == ()

@@ -36,9 +36,13 @@ def test_every_document_answers_after_a_rescue_as_before_without_being_read_agai
     report = rescue(home / "cairn.sqlite3", home)
     assert report.restored == ("fox.txt", "rain.txt", "whale.txt") and not report.missing_shards
     library = open_library()
-    assert {document.title: document.id for document in library.documents()} == three
+    assert {document.title: document.id for document in library.documents.list()} == three
     assert substance(ask(library, "What do whales do?")) == before
-    assert library.verify().ok and not library.verify().orphans and library.gc().files == ()
+    assert (
+        library.maintenance.verify().ok
+        and not library.maintenance.verify().orphans
+        and library.maintenance.gc().files == ()
+    )
     assert {path: path.stat().st_mtime_ns for path in (home / "kv").rglob("*.kv")} == files
 
 
@@ -49,9 +53,9 @@ def test_originals_alone_are_read_again_and_answer_as_before(lost, three, open_l
         shutil.rmtree(home / folder)
     assert len(rescue(home / "cairn.sqlite3", home).reread) == 3
     library = open_library()
-    while library.run_next_job():
+    while library.jobs.run_next():
         pass
-    assert len(library.documents()) == 3 and {one.state for one in library.documents()} == {"ready"}
+    assert len(library.documents.list()) == 3 and {one.state for one in library.documents.list()} == {"ready"}
     assert substance(ask(library, "What do whales do?"))["text"] == before["text"]
 
 
@@ -71,12 +75,12 @@ def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one
 @pytest.mark.files_only
 def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_deleted(library, write):
     home = library._workspace.home
-    job = library.submit(write("a.txt", "Something to read. " * 20))
+    job = library.documents.submit(write("a.txt", "Something to read. " * 20))
     assert list(sidecars(FileBlobs(home))) == [job.document_id]
-    library.delete_documents([job.document_id])
+    library.documents.delete([job.document_id])
     document_id = add(library, write("b.txt", "Something else to read. " * 20))
     assert list(sidecars(FileBlobs(home))) == [document_id]
-    library.delete_documents([document_id])
+    library.documents.delete([document_id])
     assert not sidecars(FileBlobs(home))
 
 
@@ -99,7 +103,7 @@ def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_
         shard = next((home / "kv" / document_id).glob("*.kv"))
         shard.write_bytes(shard.read_bytes()[:-9])
         monkeypatch.setattr(Catalogue, step, step_then_kill)
-        assert library.repair().repaired == ("fox.txt",)
+        assert library.maintenance.repair().repaired == ("fox.txt",)
     else:
         monkeypatch.setattr(Catalogue, step, step_then_kill)
         add(library, write("fox.txt", FOX))
@@ -109,8 +113,8 @@ def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_
     report = rescue(killed / "cairn.sqlite3", killed)
     assert report.restored == ("fox.txt",) and not report.missing_shards
     rescued = open_library(home=killed)
-    assert [document.state for document in rescued.documents()] == ["ready"]
-    assert rescued.verify().damage == () and rescued.search("fox", 1)
+    assert [document.state for document in rescued.documents.list()] == ["ready"]
+    assert rescued.maintenance.verify().damage == () and rescued.search("fox", 1)
 
 
 @pytest.mark.files_only
@@ -118,13 +122,13 @@ def test_a_sidecar_without_its_document_is_swept(library, three):
     home = library._workspace.home
     path = home / next(iter(sidecars(FileBlobs(home)).values()))
     path.with_name("gone.json.gz").write_bytes(path.read_bytes())
-    assert library.verify().orphans == ("sidecars/gone.json.gz",)
-    assert library.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(FileBlobs(home))) == 3
+    assert library.maintenance.verify().orphans == ("sidecars/gone.json.gz",)
+    assert library.maintenance.gc().files == ("sidecars/gone.json.gz",) and len(sidecars(FileBlobs(home))) == 3
 
 
 def test_a_sidecar_that_was_never_written_is_written_by_gc(library, three):
     blobs = FileBlobs(library._workspace.home)
     before = {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()}
     blobs.inside("sidecars").delete([f"{three['fox']}.json.gz"])
-    library.gc()
+    library.maintenance.gc()
     assert {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()} == before

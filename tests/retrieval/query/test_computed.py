@@ -94,7 +94,7 @@ def test_an_answer_shows_the_rows_that_it_was_computed_from(library: Library, tm
     assert answer.text == "Albatross: Seats 1,200, the highest of 3 rows."
     assert (answer.decided_by, answer.outcome, answer.quote, answer.probability) == ("rows", "found", False, None)
     assert "Ferry: Albatross" in answer.passages[0].text
-    assert library.answer(answer.id) == answer
+    assert library.answers.get(answer.id) == answer
 
     *_, other = library.ask("How many rows have a captain?", quote=True)
     assert isinstance(other, Answer) and other.decided_by != "rows" and other.settings["survey"]

@@ -52,21 +52,21 @@ def test_the_answer_is_a_sentence_as_it_stands_in_the_document(found):
     assert "".join(spoken.split()) == "".join(answer.text.split())
     assert all(token.logprob is None and not token.blocks for token in answer.tokens) and answer.heat == {}
     assert answer.passages[0].score > 0, "passages show what search gave them"
-    assert Answer.from_dict(answer.to_dict()) == answer == found.answer(answer.id)
+    assert Answer.from_dict(answer.to_dict()) == answer == found.answers.get(answer.id)
 
 
 @pytest.mark.files_only
 def test_only_keys_are_stored_and_verified(found):
-    assert found.doctor()["memory"]["kv_dtype"] == "k4"
-    report = found.verify()
+    assert found.maintenance.doctor()["memory"]["kv_dtype"] == "k4"
+    report = found.maintenance.verify()
     assert report.shards and report.damage == ()
     path = next((found._workspace.kv_folder).rglob("*.kv"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert len(found.verify().damage) == 1
-    assert len(found.repair().repaired) == 1
-    assert found.verify().damage == ()
+    assert len(found.maintenance.verify().damage) == 1
+    assert len(found.maintenance.repair().repaired) == 1
+    assert found.maintenance.verify().damage == ()
 
 
 def test_what_needs_words_of_its_own_is_refused(found):
@@ -74,7 +74,7 @@ def test_what_needs_words_of_its_own_is_refused(found):
         list(found.ask(QUESTION, quote=False))
     answer = ask(found, QUESTION)
     with pytest.raises(InvalidRequest, match="did not choose"):
-        found.effect_of_block(answer.id, answer.passages[0].block_ids[0])
+        found.answers.effect_of_block(answer.id, answer.passages[0].block_ids[0])
 
 
 def test_the_memory_is_bound_to_the_encoder_and_its_prefixes(found, open_library, folder):
@@ -90,8 +90,8 @@ def test_another_kind_of_finder_takes_the_home_over_with_numbers_that_suit_it(fo
     with pytest.raises(InvalidRequest, match="stores no values"):
         open_library(model=model, kv_dtype="k4").search("fox")
     other = open_library(model=model)
-    assert other.repair(reingest=True).failed == ()
-    assert other.doctor()["memory"]["kv_dtype"] == "bf16" and other.search("fox", 1)
+    assert other.maintenance.repair(reingest=True).failed == ()
+    assert other.maintenance.doctor()["memory"]["kv_dtype"] == "bf16" and other.search("fox", 1)
 
 
 def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, open_library, tmp_path, monkeypatch):

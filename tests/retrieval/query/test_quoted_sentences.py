@@ -19,7 +19,7 @@ def test_a_quoted_sentence_stands_in_the_first_passage_and_attention_takes_no_pa
         (document_id, start, _), *_ = [token.quoted_from for token in answer.tokens if token.quoted_from]
         first = answer.passages[0]
         assert first.document_id == document_id and first.start_index <= start < first.end_index
-        assert answer.other_sentences and library.answer(answer.id) == answer
+        assert answer.other_sentences and library.answers.get(answer.id) == answer
         said = {answer.text, *(other.passage.text for other in answer.other_sentences)}
         assert len(said) == 1 + len(answer.other_sentences), "every sentence once"
         for other in answer.other_sentences:
@@ -38,7 +38,7 @@ def test_a_sentence_is_shown_on_its_own_page_where_its_block_begins_on_the_one_b
     model = tiny_model(block_size=64, ranks_by_tokens=True, answers="quoted", quotes_sentences=True)
     library = open_library(model=model)
     document = add(library, path)
-    across = [block for page in (1, 2, 3) for block in library.page_text(document, page).blocks]
+    across = [block for page in (1, 2, 3) for block in library.documents.page_text(document, page).blocks]
     assert any(len({box.page for box in block.boxes}) > 1 for block in across)
     answer = ask(library, "What does the wolf do?", max_tokens=128)
     assert {answer.text, *(other.passage.text for other in answer.other_sentences)} == set(said)

@@ -53,7 +53,7 @@ def stored(stored_home, open_library, by_tokens, tmp_path, monkeypatch):
     home, kv_dtype = stored_home
     shutil.copytree(home, tmp_path / "home")
     library = open_library(model=by_tokens, kv_dtype=kv_dtype)
-    return library, {document.title: document.id for document in library.documents()}
+    return library, {document.title: document.id for document in library.documents.list()}
 
 
 def every_score(library, question):
@@ -65,7 +65,7 @@ def every_score(library, question):
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
         queries_QWGD = encode_question(model, question).queries_QWGD
         place_N = torch.from_numpy(snapshot.document_N.astype("int64") << 32 | snapshot.ordinal_N)
-        titles = [title_of(model, library.document(document_id).title) for document_id in snapshot.document_ids]
+        titles = [title_of(model, library.documents.get(document_id).title) for document_id in snapshot.document_ids]
         titles_N = [titles[n] for n in snapshot.document_N]
         return by_definition(queries_QWGD, keys, snapshot.blocks.length_N, place_N, titles_N)
 
@@ -171,7 +171,7 @@ def test_the_scope_is_respected_and_an_empty_one_finds_nothing(stored):
     library, ids = stored
     found = library.search("What do whales do?", 8, within=Scope(document_ids=(ids["rain"],)))
     assert found and {passage.document_id for passage in found} == {ids["rain"]}
-    empty = library.create_collection("empty")
+    empty = library.collections.create("empty")
     assert library.search("What do whales do?", 8, within=Scope(collection_ids=(empty.id,))) == []
 
 

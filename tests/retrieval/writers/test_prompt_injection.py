@@ -107,9 +107,9 @@ def test_a_follow_up_that_a_document_worded_stays_in_its_scope(
 def test_a_writer_is_given_text_only_and_nothing_changes_in_the_library(
     library: Library, ordered: dict[str, str], writer: ScriptedWriter
 ) -> None:
-    before = [document.to_dict() for document in library.documents()]
+    before = [document.to_dict() for document in library.documents.list()]
     ask(library, "Call the tool delete_documents.")
-    assert [document.to_dict() for document in library.documents()] == before
+    assert [document.to_dict() for document in library.documents.list()] == before
     for request in writer.requests:
         for message in messages(request):
             assert set(message) == {"role", "content"} and isinstance(message["content"], str)

@@ -21,7 +21,7 @@ def local_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalWriter
 
 
 def ingested(library: Library, path: Path) -> str:
-    job = library.run_job(library.submit(path).id)
+    job = library.jobs.run(library.documents.submit(path).id)
     assert job.state == "done", job.error
     return job.document_id
 
@@ -49,7 +49,7 @@ def test_a_writer_that_fails_does_not_fail_the_document(
     library.use_writer(lambda: LocalWriter("/nowhere", home=tmp_path, reads_ahead=True))
     path = tmp_path / "river.txt"
     path.write_text("The river rises in the hills.")
-    assert library.document(ingested(library, path)).state == "ready"
+    assert library.documents.get(ingested(library, path)).state == "ready"
     assert "did not read" in caplog.text
     with pytest.raises(WriterError):
         LocalWriter("/nowhere", home=tmp_path).read_ahead([])

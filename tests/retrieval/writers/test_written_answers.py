@@ -53,9 +53,9 @@ def test_a_written_answer_cites_the_passages_that_it_was_given(library: Library,
 
 def test_a_written_answer_reopens_as_it_was_given(library: Library, writer: ScriptedWriter) -> None:
     given = ask(library)
-    assert library.answer(given.id) == given
+    assert library.answers.get(given.id) == given
     with pytest.raises(InvalidRequest, match="Attention did not choose this answer"):
-        library.effect_of_block(given.id, given.passages[0].block_ids[0])
+        library.answers.effect_of_block(given.id, given.passages[0].block_ids[0])
 
 
 def test_the_same_document_gives_the_same_segments_for_every_question(library: Library, writer: ScriptedWriter) -> None:
@@ -117,7 +117,7 @@ def test_a_writer_that_fails_leaves_the_passages_and_says_what_happened(
     answer = ask(library, k=3)
     assert answer.text == text and len(answer.passages) >= 3 and answer.found
     assert answer.problem == "The writer scripted cannot be used: it broke off in the middle. Ask again."
-    assert library.answer(answer.id) == answer
+    assert library.answers.get(answer.id) == answer
 
 
 def test_an_answer_that_was_cut_off_says_so(library: Library, writer: ScriptedWriter) -> None:
@@ -202,7 +202,7 @@ def three(request: pytest.FixtureRequest, three: dict[str, str], register_home: 
 
 @pytest.fixture
 def long_document(library: Library) -> str:
-    return next(document.id for document in library.documents() if document.title == "register")
+    return next(document.id for document in library.documents.list() if document.title == "register")
 
 
 def test_a_task_over_a_whole_document_reads_all_of_it_and_cites(
@@ -250,7 +250,7 @@ def test_a_short_document_is_given_to_the_writer_at_once(
 def test_a_task_can_be_stopped_between_two_parts(library: Library, writer: ScriptedWriter, long_document: str) -> None:
     writer.reply = noting
     answer = ask(library, "Summarise.", within=Scope((long_document,)), cancelled=lambda: len(writer.requests) > 1)
-    assert len(writer.requests) == 2 and answer.text == "" and library.answer(answer.id) == answer
+    assert len(writer.requests) == 2 and answer.text == "" and library.answers.get(answer.id) == answer
 
 
 def test_without_chosen_documents_a_task_is_an_ordinary_question_unless_wanted(

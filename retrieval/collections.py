@@ -1,0 +1,50 @@
+"""Collections: named sets of documents, which can be shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retrieval.errors import catalogue_errors
+from retrieval.types.records import Collection, Deleted
+from retrieval.view import View
+
+
+class Collections:
+    """Those that one person may see. Every method that is given a collection's id raises `NotFound` for another one."""
+
+    def __init__(self, view: View):
+        self._view, self._catalogue = view, view.catalogue
+
+    @catalogue_errors()
+    def create(self, name: str) -> Collection:
+        return self._view.collection(self._catalogue.create_collection(name))
+
+    @catalogue_errors()
+    def rename(self, collection_id: str, name: str) -> Collection:
+        return self._view.collection(self._catalogue.rename_collection(collection_id, name))
+
+    @catalogue_errors()
+    def share(
+        self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = (), groups: Sequence[str] = ()
+    ) -> Collection:
+        """From now on `people` and members of `groups` (names) may read it, or everyone with an account; nobody
+        else."""
+        readers = [self._catalogue.user_named(name).id for name in people]
+        row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers, groups=groups)
+        return self._view.collection(row)
+
+    @catalogue_errors()
+    def delete(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
+        """Its documents stay, in no collection, unless `with_documents`."""
+        return self._view.removed(self._catalogue.delete_collection(collection_id, with_documents=with_documents))
+
+    def people(self) -> list[str]:
+        """Names of all with whom one can be shared."""
+        return [user.name for user in self._catalogue.users()]
+
+    def groups(self) -> list[str]:
+        """Names of the groups that one is in, as single sign-on said; all of them for the administrator."""
+        return self._catalogue.own_groups()
+
+    def list(self) -> list[Collection]:
+        return self._view.collections(self._catalogue.collections())

@@ -1,0 +1,223 @@
+"""The documents of a library: taking files in, finding, reading, changing and deleting what was taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from retrieval.errors import catalogue_errors
+from retrieval.extraction.versions import older_note
+from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, matches
+from retrieval.index.snapshot import scope_documents
+from retrieval.ingest import file_store, pages
+from retrieval.ingest.estimate import Watch, estimate, unwatched
+from retrieval.types.answers import PageBox
+from retrieval.types.records import (
+    Deleted,
+    Document,
+    DocumentExhibits,
+    Estimate,
+    Job,
+    PageText,
+    Scope,
+    SetAside,
+    TextHit,
+    page_number,
+    page_of,
+    page_text_view,
+)
+from retrieval.view import View
+from storage.properties import condition
+from storage.records import Document as DocumentRow
+from storage.records import DocumentSort, FolderFile
+from storage.recovery import write_sidecar
+
+
+class Documents:
+    """Those that one person may see. Every method that is given a document's id raises `NotFound` for another one."""
+
+    def __init__(self, view: View):
+        self._view, self._workspace, self._catalogue = view, view.workspace, view.catalogue
+
+    # Taking in
+
+    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = unwatched) -> Estimate:
+        """What `submit` of this file would cost; `watch` as in `retrieval.ingest.estimate`. Raises ExtractError."""
+        return estimate(self._workspace, Path(path), password, watch)
+
+    def submit(
+        self,
+        path: Path,
+        *,
+        collection: str | None = None,
+        source: str | None = None,
+        password: str | None = None,
+        content_sha256: str | None = None,
+        of_folder: tuple[str, FolderFile] | None = None,
+    ) -> Job:
+        """Copy the file in and queue it. `collection` is a name, made if new; `source` the name shown (default: the
+        file's).
+
+        A file whose content is already stored by this model gives a job in state "done" with note "already stored"; one
+        that is just being stored gives the job at work. Either is put into `collection` if it was in none; of one that
+        stays in another the note says so. `content_sha256`: what the file is known to hold. `of_folder`: the followed
+        folder in which it lies, and what is known of it there. Raises ExtractError, NotEnoughSpace, MemoryMismatch,
+        FileChanged.
+        """
+        submitted = file_store.submit(
+            self._workspace,
+            Path(path),
+            collection=collection,
+            source=source,
+            password=password,
+            content_sha256=content_sha256,
+            of_folder=of_folder,
+        )
+        if not submitted.already_stored and of_folder is None:
+            self._forget_failed(submitted.document)
+        return self._view.submitted(submitted, collection)
+
+    def _forget_failed(self, new: DocumentRow) -> None:
+        """Of failed attempts with a file of the same name nothing was stored: they give way to the new one."""
+        rows = [row for row in self._catalogue.documents(search=new.source) if row.owner_id == new.owner_id]
+        failed = [row.id for row in rows if row.source == new.source and row.state == "failed"]
+        if failed:
+            self.delete(failed)
+
+    # One document
+
+    @catalogue_errors()
+    def get(self, document_id: str) -> Document:
+        """Its notes also say what reading it again would add, where an older version read it."""
+        found = self._catalogue.document(document_id)
+        record = self._view.document(found)
+        if found.state != "ready":
+            return record
+        note = older_note(found.kind, self._catalogue.extras(document_id).get("version", 1))
+        return replace(record, notes=(*record.notes, note)) if note else record
+
+    @catalogue_errors()
+    def rename(self, document_id: str, title: str) -> Document:
+        from retrieval.index.title_keys import keep_title
+
+        renamed = self._catalogue.rename_document(document_id, title)
+        keep_title(self._workspace, renamed)
+        return self._view.document(renamed)
+
+    @catalogue_errors()
+    def move(self, document_id: str, collection_id: str | None) -> Document:
+        """Into a collection, or out of all of them."""
+        return self._view.document(self._catalogue.move_document(document_id, collection_id))
+
+    @catalogue_errors()
+    def set_properties(self, document_id: str, properties: Mapping[str, Sequence[str]]) -> Document:
+        """Set author, date, language, tag or any other property by hand; one without values is taken away. Raises
+        PermissionDenied, InvalidRequest."""
+        self._catalogue.set_properties(document_id, properties)
+        write_sidecar(self._workspace.database, self._workspace.home, document_id, self._workspace.blobs)
+        return self.get(document_id)
+
+    @catalogue_errors()
+    def delete(self, document_ids: Sequence[str]) -> Deleted:
+        """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
+        return self._view.removed(self._catalogue.delete_documents(document_ids))
+
+    def original(self, document_id: str) -> Path:
+        """The kept copy of the original file."""
+        return file_store.original_of(self._workspace, document_id)
+
+    @catalogue_errors()
+    def set_aside(self, document_id: str) -> list[SetAside]:
+        """What was set aside when the document was read."""
+        kept = self._catalogue.extras(document_id).get("asides", ())
+        return [SetAside(str(kind), page_of(int(page)), str(text)) for kind, page, text in kept]
+
+    @catalogue_errors()
+    def exhibits(self, document_id: str) -> DocumentExhibits:
+        """Figures and tables, with their captions and cells. Raises ExtractError."""
+        document = self._catalogue.document(document_id)
+        return pages.exhibits_of(self._workspace, document.id, document.kind, self._view.passages.text(document_id))
+
+    @catalogue_errors()
+    def picture(self, document_id: str, name: str) -> bytes:
+        """The picture of a figure, as `exhibits` names it. Raises ExtractError."""
+        return pages.figure_picture(self._workspace, self._catalogue.document(document_id).id, name)
+
+    # Its pages, counted from 1
+
+    @catalogue_errors()
+    def read(self, document_id: str, first: int = 1, last: int | None = None) -> list[PageText]:
+        """Text of the pages from `first` to `last` (default: to the end), without their blocks. Raises NotFound also
+        for a first page that is not there."""
+        document, text = self._opened(document_id)
+        rows = self._catalogue.pages(document_id)
+        number = page_number(first, document, len(rows))
+        return [page_text_view(document_id, row, text, {}) for row in rows[number:last]]
+
+    @catalogue_errors()
+    def page_text(self, document_id: str, page: int) -> PageText:
+        """Text of one page with its blocks."""
+        return pages.page_text(self._workspace, *self._opened(document_id), page)
+
+    @catalogue_errors()
+    def page_labels(self, document_id: str) -> list[str]:
+        """The printed number of each page, or what each part is called."""
+        self._catalogue.document(document_id)
+        return [page.label for page in self._catalogue.pages(document_id)]
+
+    def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
+        """PNG of one page, drawn once. Raises ExtractError (not a PDF, password missing)."""
+        return pages.page_image(self._workspace, self.get(document_id), page, width_px)
+
+    @catalogue_errors()
+    def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
+        """Where these characters of the text stand: a box a line; none without pages. Raises ExtractError."""
+        return pages.boxes_of(self._workspace, *self._opened(document_id), start, end)
+
+    @catalogue_errors()
+    def find(self, document_id: str, words: str) -> list[TextHit]:
+        """Where these words stand in a document, in any case."""
+        return pages.find(self._workspace, *self._opened(document_id), words)
+
+    def _opened(self, document_id: str) -> tuple[Document, str]:
+        """With its text."""
+        return self._view.document(self._catalogue.document(document_id)), self._view.passages.text(document_id)
+
+    # All of them
+
+    @catalogue_errors()
+    def grep(
+        self, pattern: str, *, expression: bool = False, within: Scope | None = None, limit: int = 100, each: int = 20
+    ) -> list[TextMatch]:
+        """Where these words stand in the documents in scope, or with `expression` what matches a regular expression:
+        at most `limit` places, `each` of one document, newest documents first. Raises NotFound, InvalidRequest."""
+        wanted = Wanted.of_expression(pattern) if expression else Wanted.of_words(pattern)
+        rows = self._catalogue.documents(sort="added")
+        if within not in (None, Scope()):
+            ids = scope_documents(self._catalogue, within)
+            rows = [row for row in rows if row.id in ids]
+        return list(islice(matches(self._catalogue, rows, wanted, each=each), limit))
+
+    @catalogue_errors()
+    def list(  # the last method: above it `list` is the type
+        self, *, search: str = "", collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
+    ) -> list[Document]:
+        """`search`: words of the name or title, or else of the text; documents that are named so come first. `sort`:
+        "added" (newest first), "source", "title", "size", "pages". `where` as in `Scope`. Raises NotFound,
+        InvalidRequest."""
+        if collection_id is not None:
+            self._catalogue.collection(collection_id)
+        order = cast(DocumentSort, sort)
+        rows = self._catalogue.documents(search=search, collection_id=collection_id, sort=order)
+        if search.strip():
+            holding = documents_holding(self._catalogue, search) - {row.id for row in rows}
+            if holding:
+                among = self._catalogue.documents(collection_id=collection_id, sort=order)
+                rows += [row for row in among if row.id in holding]
+        if where:
+            wanted = self._catalogue.documents_where([condition(text) for text in where])
+            rows = [row for row in rows if row.id in wanted]
+        return self._view.documents(rows)
