@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retrieval.errors import catalogue_errors
-from retrieval.types.records import Collection, Deleted
+from retrieval.types.records import Collection
 from retrieval.view import View
 
 
@@ -34,9 +34,9 @@ class Collections:
         return self._view.collection(row)
 
     @catalogue_errors()
-    def delete(self, collection_id: str, *, with_documents: bool = False) -> Deleted:
-        """Its documents stay, in no collection, unless `with_documents`."""
-        return self._view.removed(self._catalogue.delete_collection(collection_id, with_documents=with_documents))
+    def delete(self, collection_id: str) -> None:
+        """Its documents stay, in no collection."""
+        self._catalogue.delete_collection(collection_id)
 
     def people(self) -> list[str]:
         """Names of all with whom one can be shared."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,12 +61,10 @@ def verify(
     catalogue: Catalogue,
     kv_folder: Path,
     *,
-    document_ids: Iterable[str] | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
     blobs: Blobs | None = None,
 ) -> StorageReport:
-    """Read and verify all shards of all documents, or of some. `on_progress` gets the shards done and their total.
-    `blobs`: where the shards lie, if not in `kv_folder`; caches are passed over.
+    """Read and verify all shards of all documents. `blobs`: where the shards lie, if not in `kv_folder`; caches are
+    passed over.
 
     Safe beside readers and writers: what another process deletes or replaces in the meantime is not reported.
     """
@@ -75,11 +72,9 @@ def verify(
     blobs = FileBlobs(kv_folder) if blobs is None else blobs
     orphan_names = orphans(catalogue, kv_folder, blobs=blobs)
     documents = {document.id: document for document in catalogue.documents()}
-    wanted = documents.keys() if document_ids is None else set(document_ids) & documents.keys()
-    chosen = [shard for shard in catalogue.shards() if shard.document_id in wanted]
+    chosen = [shard for shard in catalogue.shards() if shard.document_id in documents]
     damaged = []
-    for done, shard in enumerate(chosen):
-        on_progress(done, len(chosen))
+    for shard in chosen:
         document = documents[shard.document_id]
         found = verify_shard(
             blobs,
@@ -91,9 +86,8 @@ def verify(
         )
         if found and shard in catalogue.shards(document.id):
             damaged.append(ShardDamage(document.id, document.source, shard.name, tuple(found)))
-    on_progress(len(chosen), len(chosen))
     return StorageReport(
-        num_documents=len(wanted),
+        num_documents=len(documents),
         num_shards=len(chosen),
         num_blocks=sum(shard.num_blocks for shard in chosen),
         size_bytes=sum(shard.size_bytes for shard in chosen),
@@ -167,8 +161,11 @@ def database_problems(database: Database) -> list[str]:
     return found + [f"row {row[1]} of table {row[0]} refers to a missing row of {row[2]}" for row in dangling]
 
 
-def compact(database: Database, *, worthwhile: float = 0.2) -> int:
-    """Release the catalogue's unused pages if they exceed this share of it. Returns the bytes freed."""
+_WORTHWHILE = 0.2  # share of the catalogue's pages that are unused
+
+
+def compact(database: Database) -> int:
+    """Release the catalogue's unused pages if it is worth while. Returns the bytes freed."""
     if database.path is None:
         return 0
     with database.read() as connection:
@@ -176,7 +173,7 @@ def compact(database: Database, *, worthwhile: float = 0.2) -> int:
             connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
             for name in ("freelist_count", "page_count", "page_size")
         )
-    if unused <= worthwhile * pages:
+    if unused <= _WORTHWHILE * pages:
         return 0
     # VACUUM cannot run in a transaction, and the engine's connections always begin one.
     with contextlib.closing(sqlite3.connect(database.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:

@@ -24,15 +24,13 @@ from storage.records import Document, Shard
 _SPARE_BYTES = 64 << 20
 
 
-def export_bundle(
-    workspace: Workspace, whole: Catalogue, chosen: Sequence[Document], into: Path, *, replace: bool = False
-) -> Exported:
+def export_bundle(workspace: Workspace, whole: Catalogue, chosen: Sequence[Document], into: Path) -> Exported:
     """Write the ready ones of these documents to the new file `into`, which has its name only once it is complete.
 
     `whole`: the administrator's catalogue, which knows memory files; `workspace` acts for whoever exports. Raises
     `InvalidRequest`, `DamagedMemory`, `NotEnoughSpace`, `OSError`.
     """
-    if into.exists() and not replace:
+    if into.exists():
         raise InvalidRequest(f"{into} exists already. Choose another name, or delete it first.")
     left_out = [(one.source, f"it is {one.state}") for one in chosen if one.state != "ready"]
     shards = {one.id: whole.shards(one.id) for one in chosen if one.state == "ready"}

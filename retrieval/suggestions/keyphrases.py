@@ -31,11 +31,12 @@ def asked_verbs() -> dict[str, str]:
 
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|[.;:!?,()\[\]|\n\t/]|\d+")
 _MOST_WORDS = 3
+_MOST_TERMS = 6
 _PHRASE_BONUS = 1.6  # for each further word: a phrase says more than its words
 _FEWEST = 3  # times that a term stands in the document
 
 
-def key_terms(text: str, count: int = 6) -> list[str]:
+def key_terms(text: str) -> list[str]:
     """The most telling terms of up to three words, the strongest first, as they are mostly written."""
     seen: Counter[str] = Counter()
     written: dict[str, Counter[str]] = {}
@@ -53,7 +54,7 @@ def key_terms(text: str, count: int = 6) -> list[str]:
         if any(_shares(key, other) for other in chosen):
             continue
         chosen.append(key)
-        if len(chosen) == count:
+        if len(chosen) == _MOST_TERMS:
             break
     return [written[key].most_common(1)[0][0] for key in chosen]
 

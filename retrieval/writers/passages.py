@@ -165,11 +165,11 @@ def segment_passage(
     return builder.sentence(hits, start, end) if hits else None
 
 
-def writer_passages(passages: Sequence[Passage], first: int = 1) -> tuple[WriterPassage, ...]:
-    """The passages as a writer is shown them, numbered from `first`."""
+def writer_passages(passages: Sequence[Passage]) -> tuple[WriterPassage, ...]:
+    """The passages as a writer is shown them, numbered from 1."""
     return tuple(
         WriterPassage(number, one.document_id, one.title or one.source, one.pages, one.text)
-        for number, one in enumerate(passages, first)
+        for number, one in enumerate(passages, 1)
     )
 
 

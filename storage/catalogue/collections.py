@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database import record_of, update_row
-from storage.catalogue.deletion import delete_with_contents
-from storage.catalogue.permissions import Repository, for_any_principal, owned, readable_collections
+from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
 from storage.catalogue.schema import (
     collection_groups,
     collection_readers,
@@ -21,7 +20,7 @@ from storage.catalogue.schema import (
 )
 from storage.errors import NameTaken, NotFound, PermissionDenied
 from storage.names import clean_name
-from storage.records import Collection, DeletedDocuments, Principal
+from storage.records import Collection, Principal
 
 
 class CollectionRepository(Repository):
@@ -84,16 +83,11 @@ class CollectionRepository(Repository):
             raise NotFound("group", name)
 
     @for_any_principal
-    def delete_collection(self, collection_id: str, *, with_documents: bool = False) -> DeletedDocuments:
-        """Delete the collection. Its documents stay, outside any collection; `with_documents` deletes the principal's
-        own. Raises `NotFound`, `PermissionDenied`."""
+    def delete_collection(self, collection_id: str) -> None:
+        """Its documents stay, outside any collection. Raises `NotFound`, `PermissionDenied`."""
         with self._database.write_to_delete() as connection:
             one_collection(connection, self.principal, collection_id, to_change=True)
-            inside = (documents.c.collection_id == collection_id) & owned(documents.c.owner_id, self.principal)
-            ids = connection.execute(select(documents.c.id).where(inside)).scalars().all() if with_documents else []
-            deleted = delete_with_contents(connection, self.principal, ids)
             connection.execute(delete(collections).where(collections.c.id == collection_id))
-        return deleted
 
 
 def checked_name(name: str) -> str:

@@ -147,9 +147,9 @@ Record = TypeVar("Record")
 BATCH = 500  # values in one IN (...): well below every database's limit
 
 
-def batches(items: Sequence[Item], size: int = BATCH) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
 
 
 def one_row(connection: Connection, chosen: Select[Any], kind: str, key: object) -> Row[Any]:

@@ -56,7 +56,6 @@ class DocumentRepository(Repository):
         new: NewDocument,
         *,
         collection: str | None = None,
-        note: str = "",
         of_folder: tuple[str, FolderFile] | None = None,
     ) -> Submitted:
         """Create a document owned by the principal and queue its job, unless the principal already has the same content
@@ -70,7 +69,7 @@ class DocumentRepository(Repository):
         with self._database.write() as connection:
             new, submitted = insert_document(connection, self.principal, new, collection)
             if submitted is None:
-                job = insert_job(connection, new.id, note=note)
+                job = insert_job(connection, new.id)
                 submitted = Submitted(one_document(connection, self.principal, new.id), job, already_stored=False)
             if of_folder is not None:
                 folder_id, file = of_folder

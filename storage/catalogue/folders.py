@@ -17,12 +17,9 @@ from storage.records import Document, Folder, FolderFile, Removed
 
 
 class FolderRepository(Repository):
-    def folders(self, *, watched_only: bool = False) -> list[Folder]:
+    def folders(self) -> list[Folder]:
         """In the order in which they were first followed."""
-        chosen = select(folders).order_by(folders.c.created_at, folders.c.id)
-        if watched_only:
-            chosen = chosen.where(folders.c.watched)
-        return [_folder(row) for row in self._rows(chosen)]
+        return [_folder(row) for row in self._rows(select(folders).order_by(folders.c.created_at, folders.c.id))]
 
     def folder(self, folder_id: str) -> Folder:
         """Raises `NotFound`."""

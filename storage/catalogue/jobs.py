@@ -262,11 +262,6 @@ def end(connection: Connection, job: Job, state: JobState, *, error: str = "", n
         connection.execute(update(documents).where(unfinished).values(state=state))
 
 
-def finish_job(connection: Connection, job: Job, note: str) -> None:
-    """Inside the caller's transaction, which holds the job."""
-    end(connection, job, "done", note=note)
-
-
 def _claim(connection: Connection, job_id: str, worker: str) -> Job:
     moment = clock(connection)
     values: dict[str, Any] = {"state": "running", "worker": worker, "attempt": jobs.c.attempt + 1}

@@ -18,7 +18,7 @@ from storage.catalogue.database import (
     update_row,
 )
 from storage.catalogue.documents import one_document
-from storage.catalogue.jobs import finish_job, hold, insert_job, take_back, write_progress
+from storage.catalogue.jobs import end, hold, insert_job, take_back, write_progress
 from storage.catalogue.permissions import Repository
 from storage.catalogue.schema import blocks, counters, documents, jobs, shards
 from storage.records import ADMINISTRATOR, BlockRefs, Document, Job, JobProgress, NewBlock, Shard, ShardFile
@@ -73,14 +73,14 @@ class ShardRepository(Repository):
             update_row(connection, documents, row.document_id, size_bytes=grown)
             return record_of(Shard, row, **vars(new))
 
-    def drop_shards(self, document_id: str, *, from_ordinal: int = 0, job: Job | None = None) -> tuple[str, ...]:
-        """Remove the document's shards from a block onwards, to be rewritten; until then it is not searched.
+    def drop_shards(self, document_id: str, *, job: Job | None = None) -> tuple[str, ...]:
+        """Remove the document's shards, to be rewritten; until then it is not searched.
 
         Returns the names of files that are no longer needed. `job` as in `commit_shard`.
         """
         with self._database.write() as connection:
             hold(connection, job)
-            return _drop_shards(connection, document_id, from_ordinal)
+            return _drop_shards(connection, document_id)
 
     def reassign_model(self, document_id: str, fingerprint: str, *, note: str = "") -> tuple[str, ...]:
         """Assign a document to another model: its memory is dropped and a job to read it again is queued. A worker that
@@ -90,15 +90,13 @@ class ShardRepository(Repository):
         """
         with self._database.write() as connection:
             one_document(connection, ADMINISTRATOR, document_id)
-            names = _drop_shards(connection, document_id, 0)
+            names = _drop_shards(connection, document_id)
             update_row(connection, documents, document_id, fingerprint=fingerprint)
             if not take_back(connection, document_id):
                 insert_job(connection, document_id, note=note)
             return names
 
-    def finish_document(
-        self, document_id: str, *, job: Job | None = None, num_tokens: int | None = None, note: str = ""
-    ) -> Document:
+    def finish_document(self, document_id: str, *, job: Job | None = None, num_tokens: int | None = None) -> Document:
         """Mark a document ready, once all its shards are committed, and its job done.
 
         Raises `NotFound`, `LeaseLost`.
@@ -112,7 +110,7 @@ class ShardRepository(Repository):
             update_row(connection, documents, document_id, state="ready", num_tokens=num_tokens)
             mark_memory_changed(connection)
             if job is not None:
-                finish_job(connection, job, note)
+                end(connection, job, "done")
             return one_document(connection, ADMINISTRATOR, document_id)
 
     # Reading
@@ -166,14 +164,12 @@ class ShardRepository(Repository):
         ]
 
 
-def _drop_shards(connection: Connection, document_id: str, from_ordinal: int) -> tuple[str, ...]:
+def _drop_shards(connection: Connection, document_id: str) -> tuple[str, ...]:
     """Inside the caller's transaction."""
-    dropped = (shards.c.document_id == document_id) & (shards.c.first_ordinal >= from_ordinal)
-    names = tuple(connection.execute(delete(shards).where(dropped).returning(shards.c.name)).scalars())
+    of_document = delete(shards).where(shards.c.document_id == document_id)
+    names = tuple(connection.execute(of_document.returning(shards.c.name)).scalars())
     mark_memory_changed(connection)
-    sums = [func.coalesce(func.sum(column), 0) for column in (shards.c.num_blocks, shards.c.size_bytes)]
-    num_blocks, size_bytes = connection.execute(select(*sums).where(shards.c.document_id == document_id)).one()
-    update_row(connection, documents, document_id, num_blocks=num_blocks, size_bytes=size_bytes, state="ingesting")
+    update_row(connection, documents, document_id, num_blocks=0, size_bytes=0, state="ingesting")
     return names
 
 

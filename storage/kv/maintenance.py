@@ -13,13 +13,12 @@ import math
 import zlib
 from collections.abc import Mapping
 from io import BufferedIOBase
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from storage.blobs.files import FileBlobs, OpenFile
+from storage.blobs.files import OpenFile
 from storage.blobs.protocol import Blobs
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard
 from storage.kv.checksums import piece_seed
@@ -101,11 +100,6 @@ def _require_finite(header: Header, numbers: torch.Tensor) -> None:
 
 def _damaged(name: str, section: str, reason: str) -> DamagedShard:
     return DamagedShard(Damage(name[:200], section, reason))
-
-
-def verify_file(path: Path, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
-    """`verify_shard` of a file under any path."""
-    return verify_shard(FileBlobs(path.parent), path.name, name, checksum=checksum, **expected)
 
 
 def verify_shard(

@@ -139,7 +139,7 @@ def test_what_is_shared_can_be_read_and_not_changed_and_goes_when_it_is_no_longe
         lambda: reader.documents.delete([shared_id]),
         lambda: reader.collections.rename(collection.id, "Mine"),
         lambda: reader.collections.share(collection.id, everyone=True),
-        lambda: reader.collections.delete(collection.id, with_documents=True),
+        lambda: reader.collections.delete(collection.id),
         lambda: reader.documents.move(people[1].document_id, collection.id),
     ):
         with pytest.raises(PermissionDenied):

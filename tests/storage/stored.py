@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from storage.blobs.files import FileBlobs
 from storage.catalogue import Catalogue
 from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import PREFIX, Header, KVLayout, decode_header, decode_prefix
-from storage.kv.maintenance import verify_file
+from storage.kv.maintenance import verify_shard
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
 from storage.maintenance import orphans, reclaim, require_trustworthy
@@ -81,7 +82,7 @@ def header_of_bytes(contents: bytes) -> Header:
 
 
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
-    return verify_file(store.folder / shard, shard, checksum=checksum, fingerprint=store.fingerprint)
+    return verify_shard(FileBlobs(store.folder), shard, shard, checksum=checksum, fingerprint=store.fingerprint)
 
 
 def new_document(seed: int = 0, *, title: str = "") -> NewDocument:

@@ -22,17 +22,15 @@ def test_a_sound_library_is_found_sound(home):
     catalogue, store = home
     ready = add_ready(catalogue, store, 1)
     catalogue.add_document(new_document(2))
-    steps = []
-    report = verify(catalogue, store.folder, on_progress=lambda done, total: steps.append((done, total)))
+    report = verify(catalogue, store.folder)
     assert report.ok and report.orphans == () and report.seconds >= 0
     assert (report.num_documents, report.num_shards, report.num_blocks) == (2, 2, 6)
     assert report.size_bytes == ready.size_bytes
-    assert steps == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_damage_is_reported_with_its_document_shard_and_place(home):
     catalogue, store = home
-    sound, damaged = add_ready(catalogue, store, 1), add_ready(catalogue, store, 2)
+    _sound, damaged = add_ready(catalogue, store, 1), add_ready(catalogue, store, 2)
     flipped, missing = catalogue.shards(damaged.id)
     path = store.folder / flipped.name
     content = bytearray(path.read_bytes())
@@ -48,7 +46,6 @@ def test_damage_is_reported_with_its_document_shard_and_place(home):
     (piece,) = report.damaged[0].damages
     assert (piece.section, piece.layer, piece.head, piece.block) == ("piece", 5, 1, 2)
     assert report.damaged[1].damages[0].reason == "the file is missing"
-    assert verify(catalogue, store.folder, document_ids=[sound.id]).ok
 
 
 def test_a_file_put_in_the_place_of_another_is_reported_although_it_is_whole(home):

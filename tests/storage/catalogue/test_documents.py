@@ -238,14 +238,12 @@ def test_collections_have_distinct_names_and_count_their_documents(home):
         catalogue.collection("nowhere")
 
 
-@pytest.mark.parametrize("with_documents", [False, True])
-def test_deleting_a_collection_keeps_its_documents_unless_asked(home, with_documents):
+def test_deleting_a_collection_keeps_its_documents(home):
     catalogue, store = home
     collection = catalogue.create_collection("reports")
     document = add_ready(catalogue, store, collection="reports")
-    deleted = catalogue.delete_collection(collection.id, with_documents=with_documents)
-    assert deleted.document_ids == ((document.id,) if with_documents else ())
-    assert len(catalogue.documents()) == (0 if with_documents else 1)
+    catalogue.delete_collection(collection.id)
+    assert [(one.id, one.collection_id) for one in catalogue.documents()] == [(document.id, None)]
     assert catalogue.collections() == []
 
 
@@ -322,10 +320,11 @@ def test_dropping_shards_takes_the_document_out_of_the_search_until_they_are_bac
     catalogue, store = home
     document = add_ready(catalogue, store)
     names = [shard.name for shard in catalogue.shards(document.id)]
-    assert catalogue.drop_shards(document.id, from_ordinal=3) == (names[1],)
+    assert catalogue.drop_shards(document.id) == tuple(names)
     assert catalogue.document(document.id).state == "ingesting"
-    assert catalogue.document(document.id).num_blocks == 3
+    assert catalogue.document(document.id).num_blocks == 0
     assert len(catalogue.all_block_refs()) == 0
+    commit(catalogue, store, document.id)
     commit(catalogue, store, document.id, first=3)
     assert catalogue.finish_document(document.id).num_blocks == 6
     assert catalogue.counting_problems() == []

@@ -74,7 +74,7 @@ def test_what_another_owns_is_not_found_and_what_is_shared_can_only_be_read(home
             lambda: as_ben.put_title_keys(document.id, "x", b""),
             lambda: as_ben.rename_collection(reports.id, "x"),
             lambda: as_ben.share_collection(reports.id, everyone=True, readers=[]),
-            lambda: as_ben.delete_collection(reports.id, with_documents=True),
+            lambda: as_ben.delete_collection(reports.id),
         )
 
     for change in (*changes(), lambda: as_ben.document(document.id), lambda: as_ben.extracted_text(document.id)):
