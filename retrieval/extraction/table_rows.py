@@ -22,6 +22,7 @@ MOST_HEADS = 3  # rows that hold names of columns
 WIDE_ROW = 400  # characters of a row that is one sentence, at most
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
 _SEPARATED = (":", ";")
+_VALUES = ("value", "values", "wert", "werte", "valeur", "valeurs", "valor", "valores")
 SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
 
 
@@ -120,7 +121,15 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
             heads, names = heading_of(rows[apart + remarks :], named=int(is_bold))
             apart += remarks if names else 0
     used = {column for row in rows[apart + heads :] for column in row}
+    if names_values(list(names.values())):
+        names = {}
     return Layout(apart, heads, names, wide, not names and len(used) == 2)
+
+
+def names_values(names: Sequence[str]) -> bool:
+    """Whether two columns are labels and their values, and are called so ("Detail", "Value"): what a row is about is
+    its label, not the word above it."""
+    return len(names) == 2 and names[1].casefold().strip(": ") in _VALUES
 
 
 def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[int, dict[int, str]]:

@@ -76,6 +76,14 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", "".join(one for one in plain if not unicodedata.combining(one)))
 
 
+_HALF_WIDTH = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+
+
+def half_width(text: str) -> str:
+    """With plain letters, digits and signs in place of full-width ones ("ＣＶ－４４"), each a character as before."""
+    return text if text.isascii() else text.translate(_HALF_WIDTH)
+
+
 def _form(word: str) -> str:
     """Without a plural's ending."""
     return word[:-1] if word.endswith("s") and len(word) > 3 else word

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from typing import Literal
 
 import torch
@@ -21,6 +20,14 @@ from torch import Tensor
 
 from model.reading.second_look import FoundSpan
 from retrieval.index.terms import asked_terms, terms_of
+from retrieval.query.named import (
+    full_terms,
+    in_numbered,
+    is_named_row,
+    of_earlier_message,
+    of_other_code,
+    of_other_row,
+)
 from retrieval.query.sentences import Sentence
 from retrieval.query.versions import later_shares, name_shares
 
@@ -39,6 +46,11 @@ class Asked:
     def terms(self) -> frozenset[str]:
         """Without small words."""
         return frozenset(asked_terms(self.text))
+
+    @cached_property
+    def in_full(self) -> frozenset[str]:
+        """With small words; days and months in full."""
+        return frozenset(full_terms(self.text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +74,37 @@ class Sentences:
     unmatched: float = 0.0
     """Share of the question's words that no block found holds."""
 
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Of the documents, by id."""
+
     @cached_property
     def terms(self) -> list[set[str]]:
-        return [terms_of(each.text) for each in self.items]
+        """Of each sentence with what it refers back to."""
+        return [terms_of(f"{each.referent} {each.text}") for each in self.items]
+
+    @cached_property
+    def of_other(self) -> list[bool]:
+        numbers = [any(self._numbered) and not there for there in self._numbered]
+        signs = (
+            of_other_code(self.asked.terms, self.terms),
+            of_other_row(self.asked.in_full, [each.text for each in self.items], self.documents),
+            of_earlier_message(self.asked.terms, self.terms, self.texts, self.documents, self._starts),
+            numbers,
+        )
+        return [any(each) for each in zip(*signs, strict=True)]
+
+    @cached_property
+    def of_named(self) -> list[bool]:
+        rows = [is_named_row(self.asked.in_full, each.text) for each in self.items]
+        return [any(each) for each in zip(rows, self._numbered, strict=True)]
+
+    @property
+    def _starts(self) -> list[int]:
+        return [each.start for each in self.items]
+
+    @cached_property
+    def _numbered(self) -> list[bool]:
+        return in_numbered(self.asked.text, self.texts, self.documents, self._starts)
 
 
 @dataclass(frozen=True)
@@ -101,23 +141,14 @@ def term_overlap(sentences: Sentences) -> Tensor:
     return torch.tensor([sum(rarity[term] for term in terms) / total for terms in held])
 
 
-def other_code(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence names a code of the kind asked for ("VK-2040-A" or "C157"), but not that one."""
-    asked = {term for term in sentences.asked.terms if is_code(term)}
-    kinds = set(map(kind_of, asked))
-    named = [{term for term in terms if is_code(term) and kind_of(term) in kinds} for terms in sentences.terms]
-    return torch.tensor([float(bool(codes) and not codes & asked) for codes in named])
+def of_other(sentences: Sentences) -> Tensor:
+    """0 or 1: whether a sentence is about another part, rule or row than the one that the question names."""
+    return torch.tensor(sentences.of_other, dtype=torch.float32)
 
 
-def is_code(term: str) -> bool:
-    """Whether a term is made of letters and digits: a part, a form, a version."""
-    return any(map(str.isdigit, term)) and any(map(str.isalpha, term))
-
-
-def kind_of(code: str) -> str:
-    """What codes of one series have in common: runs of letters as "a", of digits as "0", and what is between."""
-    kinds = ("0" if letter.isdigit() else "a" if letter.isalpha() else letter for letter in code)
-    return "".join(kind for kind, _ in groupby(kinds))
+def of_named(sentences: Sentences) -> Tensor:
+    """0 or 1: whether a sentence stands under the number, or is the row, that the question names."""
+    return torch.tensor(sentences.of_named, dtype=torch.float32)
 
 
 def length(sentences: Sentences) -> Tensor:
@@ -144,7 +175,8 @@ FEATURES = {
         Feature("name_match", "before", name_match),
         Feature("later_version", "before", later_version),
         Feature("term_overlap", "before", term_overlap),
-        Feature("other_code", "before", other_code),
+        Feature("of_other", "before", of_other),
+        Feature("of_named", "before", of_named),
         Feature("length", "before", length),
         Feature("block_rank", "before", block_rank),
         Feature("reader_logprob", "after", reader_logprob),

@@ -25,6 +25,7 @@ from model.scoring.late_interaction import score
 from model.scoring.sentences import is_field, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
+from retrieval.index.terms import half_width
 from retrieval.query.features import Asked, Sentences, table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
@@ -88,7 +89,7 @@ def sentences_of(
     spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
     names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
     ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
-    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched)
+    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, text_of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
     chosen = list(_chosen(items, scores_S, pointed, count + MOST_AROUND))
     best = chosen[0]
     if spans is not None and not (_is_whole(best[1]) or weighed.is_sure(best[0])):
-        best = _with_context(items, scores_S, best)
+        best = _with_context(items, scores_S.masked_fill(torch.tensor(sentences.of_other), -torch.inf), best)
         quoted = {*best[1].antecedent, *best[1].announced}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
     return [
@@ -180,7 +181,7 @@ def _read(
         document_id, start = quoting.document_of(group[0]), group[0].start
         borders = [(each.start - start, each.stop - start) for each in group]
         text = text_of[document_id][start : group[-1].stop] if document_id in text_of else ""
-        passages.append(ReadPassage(title_of.get(document_id, ""), text, borders))
+        passages.append(ReadPassage(title_of.get(document_id, ""), half_width(text), borders))
     reading = read(passages)
     found = [
         FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
@@ -233,6 +234,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             at: float(scores_S[at])
             for at in around
             if not is_row(items[at].text)
+            and scores_S[at] > -torch.inf
             and max(items[last].stop, items[at].stop) - min(items[first].start, items[at].start) <= LONGEST_WITH_CONTEXT
         }
         if not fits:

@@ -79,6 +79,8 @@ class Sentence:
     ends: list[int]
     antecedent: list[Place]
     announced: list[Place]
+    referent: str = ""
+    """Text of the antecedent."""
 
     def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
         """With what it refers back to and what it announces; `pointed` counts from its own first token."""
@@ -109,11 +111,14 @@ def sentences_of_run(
             places, ends = zip(*tokens, strict=True)
             more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
             announced = [place for place, _ in more if place not in places]
-            antecedent = []
+            antecedent, referent = [], ""
             if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
                 antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
+                referent = text[slice(*previous)]
             start, stop = max(start, first), min(stop, last)
-            yield Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced)
+            yield Sentence(
+                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, referent
+            )
 
 
 def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:

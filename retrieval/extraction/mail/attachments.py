@@ -69,9 +69,9 @@ def from_message(
 
 
 def message_part(message: Message) -> Part:
-    """The head and the text of a message, without what is attached to it."""
-    lines = "\n".join(f"{name}: {text}" for name, text in message.head.items() if text)
-    blocks = [(1, message.head.get("Subject", "")), (0, lines), *message.blocks]
+    """A message without what is attached to it: its subject as a heading, the rest of its head as a row, its text."""
+    head = "; ".join(f"{name}: {text}" for name, text in message.head.items() if text and name != "Subject")
+    blocks = [(1, message.head.get("Subject", "")), (0, head and f"{head}."), *message.blocks]
     return Part("the message", blocks, asides=message.asides)
 
 

@@ -28,10 +28,10 @@ from tests.retrieval.pdf_maker import Sheet, make_pdf
 WORDS = "The dam was raised in 1951."
 TRIED = [suffix for each in FORMATS for suffix in each.suffixes[:3]]  # of the many of program code a few are enough
 HEADS = {
-    "eml": "dam\n\nSubject: dam\n\n",
-    "mbox": "dam\n\nSubject: dam\n\n",
+    "eml": "dam\n\n",
+    "mbox": "dam\n\n",
     "ics": "Description: ",
-    "msg": "dam\n\nSubject: dam\nFrom: <sender@example.org>\nTo: Anna <anna@example.org>\n\n",
+    "msg": "dam\n\nFrom: <sender@example.org>; To: Anna <anna@example.org>.\n\n",
 }
 """What the text of an example has before the words."""
 

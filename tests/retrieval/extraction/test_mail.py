@@ -7,6 +7,7 @@ from email.message import EmailMessage
 import openpyxl
 import pytest
 
+from model.scoring.sentences import is_row
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
 from tests.retrieval.compound_file import compound_file, outlook_message
@@ -43,8 +44,8 @@ def test_an_e_mail_is_its_head_its_text_and_its_attachments_each_under_its_name(
     attach(made, "costs.xlsx", workbook(tmp_path))
     document = extract(written(tmp_path, "made.eml", made.as_bytes()))
     assert document.text.startswith(
-        "Harbour plan\n\nSubject: Harbour plan\nFrom: Bob <bob@example.org>\nTo: anna@example.org\n"
-        "Date: Mon, 02 Nov 2026 10:00:00 +0000\n\nThe crane costs 70.\n\nFirst page"
+        "Harbour plan\n\nFrom: Bob <bob@example.org>; To: anna@example.org; "
+        "Date: Mon, 02 Nov 2026 10:00:00 +0000.\n\nThe crane costs 70.\n\nFirst page"
     )
     assert "Item: Pier; Cost: 12." in document.text
     assert [page.label for page in document.pages] == [
@@ -126,7 +127,7 @@ def test_a_message_of_outlook_is_read_like_any_other_e_mail(tmp_path):
     data = outlook_message("Harbour plan", "The crane costs 70.", "Bob", {"list.csv": b"Item,Cost\nPier,5\n"})
     document = extract(written(tmp_path, "made.msg", data))
     assert document.text == (
-        'Harbour plan\n\nSubject: Harbour plan\nFrom: "Bob" <sender@example.org>\nTo: Anna <anna@example.org>\n\n'
+        'Harbour plan\n\nFrom: "Bob" <sender@example.org>; To: Anna <anna@example.org>.\n\n'
         "The crane costs 70.\n\nItem\tCost\nItem: Pier; Cost: 5."
     )
     assert [page.label for page in document.pages] == ["the message", "attachment list.csv, the table"]
@@ -172,3 +173,10 @@ def test_bad_attachments_of_outlook_messages_are_named_and_foreign_letters_kept(
     assert [note.split(" was")[0] for note in document.notes] == [
         "The attachment broken.docx", "The attachment x.exe",
     ]  # fmt: skip
+
+
+def test_the_head_of_a_message_is_a_row_below_its_subject(tmp_path):
+    made = b"Subject: Boats\r\nFrom: Ana <a@b.c>\r\nDate: Mon, 2 Nov 2026 10:00:00 +0000\r\n\r\nThey leak."
+    head = "From: Ana <a@b.c>; Date: Mon, 02 Nov 2026 10:00:00 +0000."
+    text = extract(written(tmp_path, "made.eml", made)).text
+    assert text == f"Boats\n\n{head}\n\nThey leak." and is_row(head)

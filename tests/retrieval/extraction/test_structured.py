@@ -143,7 +143,7 @@ def test_a_plain_stub_does_not_hide_the_page_behind_it(tmp_path, plain, page, sh
 )
 def test_what_a_reply_quotes_is_told_from_the_reply(tmp_path, body, text):
     document = read(written(tmp_path, "made.eml", f"Subject: dam\n\n{body}"))
-    assert document.text.split("\n\n", 2)[2] == text
+    assert document.text == f"dam\n\n{text}"
 
 
 def test_a_mailbox_gives_every_message_with_its_attachments(tmp_path):
@@ -181,3 +181,27 @@ def test_labels_that_stand_below_several_headings_are_said_with_their_heading(tm
         "Collected from\n\nCollected from: Street: Vine Hill 8\nCollected from: Floor: 4\n\n"
         "Brought to\n\nBrought to: Street: Quay 2\n\nPrice\n\nSum: 12"
     )
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "lines"),
+    [
+        (("Detail", "Value"), (("Code", "QF7"), ("Cabin", "42, outside")), ("Code: QF7.", "Cabin: 42, outside.")),
+        (("Merkmal", "Wert"), (("Farbe", "rot"), ("Breite", "4 cm")), ("Farbe: rot.", "Breite: 4 cm.")),
+        (("Property", "Values"), (("Legs", "4"), ("Arms", "2")), ("Legs: 4.", "Arms: 2.")),
+        (("Champ", "Valeur"), (("Nom", "Ana"), ("Âge", "31")), ("Nom: Ana.", "Âge: 31.")),
+        (("Item", "Price"), (("Pump", "4"), ("Hose", "2")), ("Item: Pump; Price: 4.", "Item: Hose; Price: 2.")),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "html", "md"])
+def test_rows_of_labels_and_values_are_named_by_their_label(tmp_path, heads, rows, lines, ending):
+    table = [heads, *rows]
+    cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in table[1:]]
+    names = "".join(f"<th>{name}</th>" for name in heads)
+    made = {
+        "csv": "\n".join(",".join(f'"{cell}"' for cell in row) for row in table),
+        "html": f"<table><tr>{names}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>",
+        "md": "\n".join(f"| {' | '.join(row)} |" for row in (heads, ("---", "---"), *rows)),
+    }
+    text = read(written(tmp_path, f"made.{ending}", made[ending])).text
+    assert text.split("\n") == ["\t".join(heads), *lines]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.reading.second_look import FoundSpan
-from retrieval.query.features import FEATURES, Asked, Sentences, block_rank, length, other_code, table, term_overlap
+from retrieval.query.features import FEATURES, Asked, Sentences, block_rank, length, of_other, table, term_overlap
 from retrieval.query.sentences import Sentence
 
 TEXTS = ["The crane lifts.", "A crane and a winch.", "Nothing of the kind.", "It opens at six."]
@@ -31,9 +31,9 @@ def test_another_code_of_the_kind_asked_for_tells_against_a_sentence():
         "VK-2040-A and VK-2040-D.",
         "C174",
     ]
-    assert other_code(made("What is VK-2040-D made of?", parts)).tolist() == [1, 0, 0, 0, 0]
-    assert other_code(made("the value of c157", parts)).tolist() == [0, 0, 0, 0, 1]
-    assert not other_code(made("What is the valve of 2040 made of?", parts)).any(), "a number is no code"
+    assert of_other(made("What is VK-2040-D made of?", parts)).tolist() == [1, 0, 0, 0, 0]
+    assert of_other(made("the value of c157", parts)).tolist() == [0, 0, 0, 0, 1]
+    assert not of_other(made("What is the valve of 2040 made of?", parts)).any(), "a number is no code"
 
 
 def test_length_and_place_are_logarithms():

@@ -28,6 +28,7 @@ from retrieval.extraction.table_rows import (
     in_between,
     is_number,
     named,
+    names_values,
     row_sentence,
 )
 
@@ -102,7 +103,7 @@ def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | 
     for column, piece in before.last.items():
         rest = [Piece.unprinted(f" {here[column]}")] if column in here else []
         parts.append([*named(before.names[column], piece), *rest])
-    return composed([before.last_line], row_sentence(parts))
+    return composed([before.last_line], row_sentence(parts, is_form=not any(before.names)))
 
 
 def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, Piece]) -> ExtractedTable:
@@ -123,6 +124,8 @@ def _names(grid: Grid, cells: dict[int, Piece], heading: int) -> Names | None:
         if cell.row < heading:
             for column in range(cell.column, cell.column_end):
                 names[column] = " ".join([*names[column].split(), *cells[id(cell)].text.split()])
+    if names_values(names):
+        names = [""] * len(names)
     return Names(grid.edges, tuple(names)) if max(map(len, names)) <= LONGEST_NAME else None
 
 
@@ -147,7 +150,7 @@ def _row_pieces(grid: Grid, cells: dict[int, Piece], row: int, heading: int, nam
             continue
         parts.append(named(name, piece))
     # Of two columns without names, the first asks what is filled in behind it.
-    is_form = names is None and len(parts) == 2 and len(grid.edges) == 3
+    is_form = (names is None or not any(names.names)) and len(parts) == 2 and len(grid.edges) == 3
     return row_sentence(parts, is_form=is_form)
 
 
