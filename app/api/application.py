@@ -103,7 +103,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     api.include_router(machine.router(limits))
     api.include_router(machine.account_router(accounts, authenticator, sign_on))
     api.include_router(writer_choice.router(settings))
-    api.include_router(startup.router(settings, limits, accounts, sign_on))
+    api.include_router(startup.router(settings, limits, accounts, changes, sign_on))
     if sign_on is not None:
         app.include_router(single_sign_on.router(sign_on, authenticator))
         api.include_router(single_sign_on.link_router(sign_on))

@@ -14,11 +14,11 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +28,7 @@ from app.api.errors import Refused
 from app.api.uploads import Uploads
 from retrieval.library import Library
 from retrieval.replicas import Replicas
+from retrieval.types.records import Job
 
 STREAM_SECONDS = 30.0
 RETRY_MS = 1000  # until a browser looks for a stream that has ended
@@ -37,6 +38,7 @@ END_SECONDS = 5.0
 NEWS_SECONDS = 0.5  # between one telling of what others do and the next
 MOST_STREAMS = 20
 JOBS_SHOWN = 60
+Seen = Annotated[str, Query(max_length=64)]
 _UNTOLD = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -98,9 +100,8 @@ class Changes:
         ends, files_told = time.monotonic() + STREAM_SECONDS, ""
         while time.monotonic() < ends and not self.stopping():
             told, number = self._told, self._number
-            files, ended, busy = await run_in_threadpool(_files, library, uploads)
-            now = f"{self._run} {number} {ended} {library.descriptions.num_made}"
-            state = hashlib.sha256(now.encode()).hexdigest()[:16]
+            files, jobs, busy = await run_in_threadpool(_files, library, uploads)
+            state = self._state(library, number, jobs)
             if files != files_told:
                 files_told = files
                 yield ServerSentEvent(event="files", raw_data=files, id=seen or state, retry=RETRY_MS)
@@ -109,6 +110,15 @@ class Changes:
                 yield ServerSentEvent(event="library", raw_data="{}", id=state)
             await self._wait(told, BUSY_SECONDS if busy else IDLE_SECONDS)
 
+    def state(self, library: Library) -> str:
+        """The id of an event that tells of the library as it is now. In any thread."""
+        return self._state(library, self._number, library.jobs.list(limit=JOBS_SHOWN))
+
+    def _state(self, library: Library, number: int, jobs: Sequence[Job]) -> str:
+        ended = [f"{job.id} {job.state}" for job in jobs if not job.active]
+        now = f"{self._run} {number} {ended} {library.descriptions.num_made}"
+        return hashlib.sha256(now.encode()).hexdigest()[:16]
+
     async def _wait(self, told: asyncio.Event, seconds: float) -> None:
         ends = time.monotonic() + seconds
         while not (told.is_set() or self.stopping()) and time.monotonic() < ends:
@@ -116,12 +126,12 @@ class Changes:
                 await asyncio.wait_for(told.wait(), min(seconds, STOP_SECONDS))
 
 
-def _files(library: Library, uploads: Uploads) -> tuple[str, list[str], bool]:
-    """Waiting files and jobs as JSON, the jobs that have ended, and whether anything is at work."""
+def _files(library: Library, uploads: Uploads) -> tuple[str, Sequence[Job], bool]:
+    """Waiting files and jobs as JSON, the jobs, and whether anything is at work."""
     waiting, jobs = uploads.files(library), library.jobs.list(limit=JOBS_SHOWN)
     shown = {"uploads": [file.shown() for file in waiting], "jobs": [job.to_dict() for job in jobs]}
     busy = any(job.active for job in jobs) or any(file.state == "estimating" for file in waiting)
-    return json.dumps(shown, separators=(",", ":")), [f"{job.id} {job.state}" for job in jobs if not job.active], busy
+    return json.dumps(shown, separators=(",", ":")), jobs, busy
 
 
 def router(changes: Changes, uploads: Uploads) -> APIRouter:
@@ -133,11 +143,12 @@ def router(changes: Changes, uploads: Uploads) -> APIRouter:
 
     @routes.get("/events", tags=["machine"], response_class=EventSourceResponse, dependencies=[Depends(room)])
     async def events(
-        library: RequestLibrary, last_event_id: Annotated[str, Header(max_length=64)] = ""
+        library: RequestLibrary, last_event_id: Annotated[str, Header(max_length=64)] = "", seen: Seen = ""
     ) -> AsyncIterator[ServerSentEvent]:
         """Events: `files` (waiting files and jobs, whenever they change) and `library` (documents or collections may
-        have changed). The stream ends after half a minute: open the next one, as browsers do by themselves."""
-        async with aclosing(changes.stream(library, uploads, last_event_id)) as stream:
+        have changed, since what `seen` names: an event, or the answer of `/first`). The stream ends after half a
+        minute: open the next one, as browsers do by themselves."""
+        async with aclosing(changes.stream(library, uploads, last_event_id or seen)) as stream:
             async for event in stream:
                 yield event
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
+from app.api.changes import Changes
 from app.api.dependencies import OwnPreferences, RequestLibrary
 from app.api.documents import Plain
 from app.api.machine import described_account, described_preferences
@@ -26,14 +27,17 @@ from retrieval.library import Library
 SUGGESTED = 3
 
 
-def router(settings: Settings, limits: UploadLimits, accounts: Accounts, sign_on: SignOn | None = None) -> APIRouter:
+def router(
+    settings: Settings, limits: UploadLimits, accounts: Accounts, changes: Changes, sign_on: SignOn | None = None
+) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/first", tags=["machine"])
     def first(library: RequestLibrary, preferences: OwnPreferences) -> Plain:
-        """`account`, `preferences` and `writer` as their own addresses give them, the number of `documents`, and
-        `suggestions` of questions."""
+        """`account`, `preferences` and `writer` as their own addresses give them, the number of `documents`,
+        `suggestions` of questions, and what `/events` tells news since, as `seen`."""
         return {
+            "seen": changes.state(library),
             "account": described_account(library, accounts, sign_on),
             "preferences": described_preferences(preferences, limits),
             "writer": described_writer(settings, library),

@@ -61,10 +61,33 @@ def held_back(page: Any, address: str) -> Iterator[None]:
     page.unroute(re.compile(address))
 
 
+@contextlib.contextmanager
+def overtaken(page: Any, address: str) -> Iterator[None]:
+    """The first request to an address that matches is answered as things were then, but only when the block ends;
+    later ones are answered at once."""
+    late: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if late:
+            route.continue_()
+        else:
+            late.append(route)
+            late.append(route.fetch())
+
+    page.route(re.compile(address), hold)
+    yield
+    while len(late) < 2:
+        page.wait_for_timeout(10)
+    route, response = late
+    with page.expect_response(lambda one: one.request == route.request):
+        route.fulfill(response=response)
+    page.wait_for_timeout(100)  # for what the page must not do with it
+    page.unroute(re.compile(address))
+
+
 def escape(page: Any) -> None:
-    """Closes what is open on top. The viewer goes back in the history for it, which takes a moment."""
+    """Closes what is open on top."""
     page.keyboard.press("Escape")
-    page.wait_for_function("() => !history.state?.viewer")
 
 
 def add_files(page: Any, *files: tuple[str, bytes]) -> None:

@@ -71,6 +71,22 @@ export const put = (path, body) => call("PUT", path, body);
 export const patch = (path, body) => call("PATCH", path, body);
 export const remove = (path) => call("DELETE", path);
 
+// A function that fetches and then shows. Answers come in any order: only what was asked last is shown, or how it failed.
+export function latest(fetch, show, fail) {
+  let asked = 0;
+  return async (...given) => {
+    const mine = ++asked;
+    let found;
+    try {
+      found = await fetch(...given);
+    } catch (error) {
+      if (mine === asked) fail(error);
+      return;
+    }
+    if (mine === asked) show(found, ...given);
+  };
+}
+
 // Send one file to `path`; `onProgress` gets shares from 0 to 1.
 export function upload(file, onProgress, path = "uploads") {
   return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
 // The conversation: put a question, watch the answer come, stop it, ask on. The state outlives redraws of the page.
 
 import { tokenSpan } from "./answer.js";
-import { ask, firstOf, get, post, remove } from "./api.js";
+import { ask, firstOf, get, latest, post, remove } from "./api.js";
 import { composer, currentScope, focusQuestion, questionOptions, showConversation, showRunning, takePreferences } from "./composer.js";
 import { announce, h, renew, replace, toast } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
@@ -43,57 +43,51 @@ export function mountAsk(node, { goTo, keepAddress }) {
   const field = composer({
     submit: (question) => put(question),
     stop,
-    scope: () => refreshSuggestions().catch((error) => toast(error.message, "bad")),
+    scope: () => {
+      suggest([]); // these are of other documents
+      refreshSuggestions();
+    },
     fresh: startOver,
   });
-  const facts = parts ? freshFacts : firstFacts;
+  const begun = Boolean(parts);
   parts = { node, turns, evidence };
   replace(node, h("div", { class: "ask" }, h("section", { class: "conversation", "aria-label": "Conversation" }, turns, field), evidence));
   takeDropped(node, addFromHere);
   drawTurns();
-  refreshFacts(facts);
+  refreshFacts(!begun);
 }
 
 document.addEventListener("cairn:view", (event) => {
-  if (event.detail.view !== "ask" || !parts) return;
-  refreshFacts();
+  if (event.detail.view === "ask" && parts) refreshFacts();
 });
 
-async function firstFacts() {
-  const [preferences, documents, suggestions] = await Promise.all(["preferences", "documents", "suggestions"].map(firstOf));
-  takeFacts(preferences, documents);
-  if (isNarrowed(currentScope())) await refreshSuggestions();
-  else suggest(suggestions);
-}
+// Preferences, the number of documents, and what can be asked; `first`: as they came with the page.
+const refreshFacts = latest(
+  (first) =>
+    Promise.all(
+      first
+        ? ["preferences", "documents", "suggestions"].map(firstOf)
+        : [get("preferences"), get("documents", { limit: 1 }).then(({ total }) => total)],
+    ),
+  ([preferences, documents, suggestions]) => {
+    state.lowShare = preferences.low_share;
+    state.documents = documents;
+    takePreferences(preferences);
+    if (suggestions && !isNarrowed(currentScope())) suggest(suggestions);
+    else refreshSuggestions();
+  },
+  () => {}, // the next question will say that the server is gone
+);
 
-async function freshFacts() {
-  const [preferences, documents] = await Promise.all([get("preferences"), get("documents", { limit: 1 })]);
-  takeFacts(preferences, documents.total);
-  await refreshSuggestions();
-}
-
-function refreshFacts(facts = freshFacts) {
-  facts().catch(() => {
-    // the next question will say that the server is gone
-  });
-}
-
-function takeFacts(preferences, documents) {
-  state.lowShare = preferences.low_share;
-  state.documents = documents;
-  takePreferences(preferences);
-}
+const refreshSuggestions = latest(
+  () => (state.turns.length ? state.suggestions : suggestedQuestions(currentScope())),
+  suggest,
+  (error) => toast(error.message, "bad"),
+);
 
 function suggest(suggestions) {
   state.suggestions = suggestions;
   if (!state.turns.length) renew(parts.turns, hero());
-}
-
-async function refreshSuggestions() {
-  if (state.turns.length) return;
-  const scope = currentScope(),
-    suggestions = await suggestedQuestions(scope);
-  if (scope === currentScope()) suggest(suggestions);
 }
 
 document.addEventListener("cairn:back", () => parts && refreshFacts());
@@ -104,10 +98,7 @@ document.addEventListener("cairn:library", () => {
 
 function startOver() {
   state.running?.abort();
-  state.conversation = null;
-  state.turns = [];
-  state.chosen = null;
-  drawTurns();
+  clear();
   state.goTo("ask");
   focusQuestion();
 }
@@ -115,9 +106,16 @@ function startOver() {
 // An empty conversation as one went back to; false while an answer is being written, which stays in sight.
 export function clearForBack() {
   if (state.running) return false;
+  opening += 1;
+  if (state.turns.length) clear();
+  return true;
+}
+
+function clear() {
+  opening += 1;
   Object.assign(state, { conversation: null, turns: [], chosen: null });
   drawTurns();
-  return true;
+  refreshFacts();
 }
 
 async function stop() {
@@ -134,8 +132,9 @@ async function stop() {
   }
 }
 
-// `again`: { anyway, within } where an earlier question is put once more in another way.
-async function put(question, again = {}) {
+// `again`: { anyway, within } where an earlier question is put once more in another way; `before`: what has to be done first.
+async function put(question, again = {}, before = () => {}) {
+  opening += 1;
   state.conversation ||= newId();
   const turn = { question, again, words: [], reading: null, status: "Searching the memory…", error: "", askId: null, node: null };
   state.turns.push(turn);
@@ -148,6 +147,7 @@ async function put(question, again = {}) {
   state.keepAddress();
   if (state.turns.length > 1) turn.node.scrollIntoView({ block: "start", behavior: "smooth" });
   try {
+    await before();
     await ask(
       {
         question,
@@ -191,17 +191,11 @@ async function put(question, again = {}) {
 
 // An earlier answer gives way to another one to the same question: a refusal that is answered after all, or an answer that was
 // interrupted and is gone on with.
-async function putAgain(turn, again) {
+function putAgain(turn, again) {
   if (state.running) return;
   const { answer } = turn.reading;
-  try {
-    await remove(`answers/${answer.id}`);
-  } catch (error) {
-    toast(error.message, "bad");
-    return;
-  }
   state.turns = state.turns.filter((one) => one !== turn);
-  put(turn.question, { ...again, within: answer.settings.scope });
+  put(turn.question, { ...again, within: answer.settings.scope }, () => remove(`answers/${answer.id}`));
 }
 
 // A question without an answer is put once more, in its place.
@@ -344,7 +338,7 @@ export function openId() {
   return (state.chosen ?? newest)?.reading?.answer.id ?? "";
 }
 
-// Open a stored answer with the whole conversation that it belongs to.
+// Open a stored answer with the whole conversation that it belongs to, unless another one is opened or asked for meanwhile.
 let opening = 0;
 export async function openAnswer(id) {
   const mine = ++opening;
@@ -359,15 +353,14 @@ export async function openAnswer(id) {
     state.keepAddress();
     return;
   }
-  const { turns } = state;
-  const before = turns.length;
   try {
     const found = await reopened(id);
-    if (mine !== opening || state.turns !== turns || turns.length !== before) return; // something else was asked or opened meanwhile
+    if (mine !== opening) return;
     Object.assign(state, found);
     drawTurns();
     if (state.turns.length > 1) state.chosen?.node?.scrollIntoView({ block: "start" });
   } catch (error) {
+    if (mine !== opening) return;
     toast(error.message, "bad");
   }
   state.keepAddress();

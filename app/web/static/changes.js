@@ -1,7 +1,7 @@
 // What changed on the server, told to whoever shows it: "cairn:files" (waiting files and jobs) and "cairn:library" (documents or
 // collections), and "cairn:back" when it is there again after a request found nobody. Only a tab that is looked at listens: a browser has few connections to one server.
 
-import { address } from "./api.js";
+import { address, firstOf } from "./api.js";
 import { h } from "./dom.js";
 
 const RETRY_MS = 4000;
@@ -9,23 +9,21 @@ let source = null;
 let missed = false; // a request found no server
 let failures = 0; // to open the stream, and one for its end, which comes every half minute
 const away = h("div", { class: "away", role: "status", hidden: true }, "The server does not answer. What you see may be out of date.");
-let begun = false; // the first stream begins with news of what has just been loaded
 
 const tell = (name, detail) => document.dispatchEvent(new CustomEvent(`cairn:${name}`, { detail }));
 
-export function followChanges() {
+export async function followChanges() {
   if (document.hidden) {
     source?.close();
     source = null;
     return;
   }
   if (source) return;
-  source = new EventSource(address("events"));
+  const seen = await firstOf("seen").catch(() => ""); // when the page was filled
+  if (source || document.hidden) return;
+  source = new EventSource(address(`events?seen=${seen}`));
   source.addEventListener("files", (event) => tell("files", JSON.parse(event.data)));
-  source.addEventListener("library", () => {
-    if (begun) tell("library");
-    begun = true;
-  });
+  source.addEventListener("library", () => tell("library"));
   source.addEventListener("open", () => {
     failures = 0;
     away.hidden = true;

@@ -1,7 +1,7 @@
 // Collections as a row of chips above the list of documents: one is looked at, made, shared, renamed, or removed.
 
 import { share, sharingOf } from "./account.js";
-import { get, patch, post, remove } from "./api.js";
+import { patch, post, remove } from "./api.js";
 import { bundleControls } from "./bundles.js";
 import { askText, confirm, h, iconButton, oneByOne, renew } from "./dom.js";
 import { knowCollections } from "./files.js";
@@ -11,21 +11,16 @@ export const collections = { all: [], chosen: "" };
 let row = null,
   tellChange = () => {};
 
-// `onChange`: other documents are to be shown.
+// `onChange`: collections and documents are to be shown as they are now.
 export function mountCollections(onChange) {
   row = h("div", { class: "collections", role: "group", "aria-label": "Collections" });
   tellChange = onChange;
   return row;
 }
 
-export async function drawCollections() {
-  try {
-    collections.all = (await get("collections")).collections;
-    knowCollections(collections.all);
-  } catch {
-    return; // the list of documents says that the server is gone
-  }
-  if (collections.chosen && !collections.all.some((one) => one.id === collections.chosen)) collections.chosen = "";
+export function showCollections(all) {
+  collections.all = all;
+  knowCollections(all);
   const chosen = collections.all.find((one) => one.id === collections.chosen);
   renew(
     row,
@@ -35,7 +30,7 @@ export async function drawCollections() {
     chosen?.mine && chosen.owner
       ? iconButton(`Share ${chosen.name}`, "people", {
           onclick: async () => {
-            if (await share(chosen)) drawCollections();
+            if (await share(chosen)) tellChange();
           },
         })
       : null,
@@ -46,7 +41,7 @@ export async function drawCollections() {
         ]
       : null,
     h("span", { class: "grow" }),
-    bundleControls(chosen, () => change(() => {})),
+    bundleControls(chosen, tellChange),
     chosen && sharingOf(chosen) ? h("span", { class: "soft sharing" }, sharingOf(chosen)) : null,
   );
 }
@@ -60,7 +55,6 @@ const chip = (id, label, count) =>
       "aria-pressed": String(collections.chosen === id),
       onclick: () => {
         collections.chosen = id;
-        drawCollections();
         tellChange();
       },
     },
@@ -70,7 +64,6 @@ const chip = (id, label, count) =>
 
 async function change(action) {
   await oneByOne([null], action);
-  await drawCollections();
   tellChange();
 }
 

@@ -44,14 +44,42 @@ function focusIn(node) {
   };
 }
 
+// What a pointer is held down on stays until it is let go: a control that is drawn anew between the two is never clicked.
+let pressed = null;
+const waiting = new Map(); // what is to happen with a node then
+document.addEventListener(
+  "pointerdown",
+  ({ target }) => {
+    pressed = target;
+  },
+  true,
+);
+for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => setTimeout(letGo), true);
+
+function letGo() {
+  pressed = null;
+  const actions = [...waiting.values()];
+  waiting.clear();
+  for (const action of actions) action();
+}
+
+export function onceLetGo(node, action) {
+  if (pressed && node.contains(pressed)) waiting.set(node, action);
+  else {
+    waiting.delete(node);
+    action();
+  }
+}
+
 // `replace` for lists that change by themselves: the keyboard stays where it is, and what stays is not even touched.
 export function renew(node, ...children) {
   const wanted = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
-  if (wanted.length === node.childNodes.length && wanted.every((one, at) => one === node.childNodes[at])) return node;
-  const refocus = focusIn(node);
-  node.replaceChildren(...wanted);
-  refocus();
-  return node;
+  onceLetGo(node, () => {
+    if (wanted.length === node.childNodes.length && wanted.every((one, at) => one === node.childNodes[at])) return;
+    const refocus = focusIn(node);
+    node.replaceChildren(...wanted);
+    refocus();
+  });
 }
 
 const ICONS = {
@@ -89,11 +117,26 @@ const ICONS = {
 
 export const icon = (name) => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 
+// A control whose action still runs begins no second one.
+function alone({ onclick, ...attributes }) {
+  let running = false;
+  const click = async (event) => {
+    if (running) return;
+    running = true;
+    try {
+      await onclick(event);
+    } finally {
+      running = false;
+    }
+  };
+  return { ...attributes, onclick: onclick && click };
+}
+
 export const button = (label, attributes, iconName) =>
-  h("button", { type: "button", class: "button", ...attributes }, iconName ? icon(iconName) : null, h("span", {}, label));
+  h("button", { type: "button", class: "button", ...alone(attributes) }, iconName ? icon(iconName) : null, h("span", {}, label));
 
 export const iconButton = (label, iconName, attributes) =>
-  h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, ...attributes }, icon(iconName));
+  h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, ...alone(attributes) }, icon(iconName));
 
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u202f%`;
 

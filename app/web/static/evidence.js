@@ -184,52 +184,46 @@ function howLikely(factor, direction) {
 }
 
 function measureButton(reading, block) {
-  const measure = button(
-    "Measure effect",
-    {
-      class: "button small",
-      onclick: async () => {
-        measure.disabled = true;
-        measure.lastChild.textContent = "Reading again…";
-        try {
-          reading.learnEffect(block, await post(`answers/${reading.answer.id}/effect/${block}`));
-        } catch (error) {
-          toast(error.message, "bad");
-          measure.disabled = false;
-          measure.lastChild.textContent = "Measure effect";
-        }
-      },
-    },
-    "scale",
-  );
-  return [measure, h("div", { class: "fine" }, "leaves this part out and weighs the same answer again")];
+  const checking = reading.checking.has(block);
+  return [
+    button(
+      checking ? "Reading again…" : "Measure effect",
+      { class: "button small", disabled: checking, onclick: () => measure(reading, block, `effect/${block}`) },
+      "scale",
+    ),
+    h("div", { class: "fine" }, "leaves this part out and weighs the same answer again"),
+  ];
 }
 
-// Of a quotation: takes a passage away and has the sentence chosen again. Filled where the passage stands.
+async function measure(reading, part, path) {
+  try {
+    await reading.check(part, () => post(`answers/${reading.answer.id}/${path}`));
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}
+
+// Of a quotation: takes a passage away and has the sentence chosen again. { nodes, update }
 function withoutIt(reading, number) {
-  const said = h("div", { class: "effect", "aria-live": "polite" });
-  const show = () => replace(said, missing(reading.effects.get(`passage ${number}`)));
+  const part = `passage ${number}`,
+    said = h("div", { class: "effect", "aria-live": "polite" });
   const ask = button(
     "Without it?",
     {
       class: "button quiet small",
       title: "Takes this passage away and answers again",
-      onclick: async () => {
-        ask.disabled = true;
-        replace(said, "Answering again without it…");
-        try {
-          reading.effects.set(`passage ${number}`, await post(`answers/${reading.answer.id}/without/${number}`));
-        } catch (error) {
-          toast(error.message, "bad");
-        }
-        show();
-        ask.disabled = false;
-      },
+      onclick: () => measure(reading, part, `without/${number}`),
     },
     "scale",
   );
-  if (reading.effects.has(`passage ${number}`)) show();
-  return [ask, said];
+  let shown = null; // its button keeps the keyboard while something else changes
+  const update = () => {
+    const effect = reading.checking.has(part) ? "Answering again without it…" : (reading.effects.get(part) ?? null);
+    ask.disabled = reading.checking.has(part);
+    if (effect !== shown) replace(said, typeof effect === "string" ? effect : missing(effect));
+    shown = effect;
+  };
+  return { nodes: [ask, said], update };
 }
 
 function missing(effect) {
@@ -270,6 +264,7 @@ function passages(panel, reading) {
   answer.passages.forEach((passage, index) => {
     const bar = h("div", { class: "score-fill" });
     const score = h("span", { class: "score-text" });
+    const without = answer.quotation && !answer.writer ? withoutIt(reading, index) : null;
     const card = h(
       "article",
       { class: "passage", data: { passage: index } },
@@ -302,10 +297,10 @@ function passages(panel, reading) {
           },
           "page",
         ),
-        answer.quotation && !answer.writer ? withoutIt(reading, index) : null,
+        without?.nodes,
       ),
     );
-    cards.push({ card, passage, bar, score });
+    cards.push({ card, passage, bar, score, without });
   });
   replace(
     panel,
@@ -327,7 +322,8 @@ function passages(panel, reading) {
       mark.setAttribute("aria-pressed", String(reading.block === block));
       if (weighed) mark.title = `${reading.measure[0]}: ${reading.worth(mass)}`;
     }
-    for (const { card, passage, bar, score } of cards) {
+    for (const { card, passage, bar, score, without } of cards) {
+      without?.update();
       const mass = whole ? passage.score : passage.block_ids.reduce((sum, id) => sum + (weights.get(id) || 0), 0);
       bar.style.width = `${Math.min(100, (100 * mass) / (whole ? strongestPassage : strongest)).toFixed(1)}%`;
       score.textContent = mass > 0 ? reading.worth(mass) : "–";

@@ -9,7 +9,16 @@ import { done, percent, STAGES, share } from "./progress.js";
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
 const MOST_JOBS = 500; // that the server lists
-const state = { uploads: [], jobs: [], sending: [], cancelling: new Set(), collections: [], ended: null, allWaiting: false };
+const state = {
+  uploads: [],
+  jobs: [],
+  sending: [],
+  known: new Set(),
+  cancelling: new Set(),
+  collections: [],
+  ended: null,
+  allWaiting: false,
+};
 const ACTIVE = ["queued", "running"];
 const ENDED = ["failed", "cancelled"];
 const jobsIn = (states) => state.jobs.filter((job) => states.includes(job.state));
@@ -23,17 +32,17 @@ const headings = {
     "div",
     { class: "row head" },
     h("h2", { class: "grow" }, "Not read"),
-    button("Read all of them", { class: "button quiet small", onclick: () => forEvery(ENDED, retry) }, "retry"),
+    button("Read all of them", { class: "button quiet small", onclick: () => inTurn(jobsNow(ENDED), retry) }, "retry"),
     button("Remove all", {
       class: "button quiet small",
-      onclick: () => forEvery(ENDED, (job) => remove(`documents/${job.document_id}`)),
+      onclick: () => inTurn(jobsNow(ENDED), (job) => remove(`documents/${job.document_id}`)),
     }),
   ),
 };
 const more = button("", { class: "button quiet small", onclick: showAllWaiting });
 const moreRow = h("div", { class: "item" }, more);
 let parts = null;
-let turn = Promise.resolve(); // the end of what was last begun for all jobs
+let turn = Promise.resolve(); // the end of what was last begun for a whole list
 
 // Two sections, filled whenever the server tells of a change.
 export function mountFiles() {
@@ -58,11 +67,13 @@ export const documentsInJobs = () => new Set(state.jobs.filter((job) => job.stat
 document.addEventListener("cairn:files", ({ detail }) => {
   state.uploads = detail.uploads;
   state.jobs = detail.jobs;
+  for (const { id } of state.uploads) state.known.add(id);
   tellOfEnded();
-  if (!parts) return;
-  drawStaged();
+  dropSent();
   drawJobs();
 });
+
+document.addEventListener("cairn:back", () => state.cancelling.clear());
 
 function tellOfEnded() {
   const done = state.jobs.filter((job) => job.state === "done");
@@ -87,12 +98,10 @@ export async function send(files) {
           item.share = share;
           item.node?.update(share);
         });
-        if (!state.uploads.some((one) => one.id === staged.id)) state.uploads.push(staged);
+        sent(item, staged);
       } catch (error) {
-        toast(error.message, "bad");
+        notSent(item, error);
       }
-      state.sending.splice(state.sending.indexOf(item), 1);
-      drawStaged();
     }
   };
   drawStaged();
@@ -171,15 +180,31 @@ async function addPage(onTaken) {
   drawStaged();
   try {
     const staged = await post("uploads/page", { url });
-    if (!state.uploads.some((one) => one.id === staged.id)) state.uploads.push(staged);
+    sent(item, staged);
   } catch (error) {
-    toast(error.message, "bad");
+    notSent(item, error);
   }
-  state.sending.splice(state.sending.indexOf(item), 1);
+}
+
+// What was sent stands there until the server has listed it, perhaps long before it answers the sending itself.
+function sent(item, { id }) {
+  item.id = id;
+  dropSent();
+}
+
+function dropSent() {
+  state.sending = state.sending.filter((item) => !state.known.has(item.id));
   drawStaged();
 }
 
-const startable = () => state.uploads.filter((one) => one.state !== "refused" && !one.estimate?.already_stored);
+function notSent(item, error) {
+  toast(error.message, "bad");
+  state.sending = state.sending.filter((one) => one !== item);
+  drawStaged();
+}
+
+const isStartable = (one) => one.state !== "refused" && !one.estimate?.already_stored;
+const startable = () => state.uploads.filter(isStartable);
 
 // Checking tells of every page: only what then differs is made anew, so that a click or the keyboard never loses it.
 function drawStaged() {
@@ -223,7 +248,7 @@ function stagedHead(several) {
     several
       ? button("Discard all", {
           class: "button quiet small",
-          onclick: () => oneByOne(state.uploads, (one) => remove(`uploads/${one.id}`)),
+          onclick: () => inTurn(uploadsNow, (one) => remove(`uploads/${one.id}`)),
         })
       : null,
   );
@@ -261,8 +286,12 @@ function startRow(into, facts) {
 
 function startAll() {
   const collection = /** @type {HTMLSelectElement} */ (document.getElementById("into")).value || null;
-  oneByOne(startable(), (one) => post(`uploads/${one.id}/start`, { collection }));
+  const started = inTurn(
+    async () => (await uploadsNow()).filter(isStartable),
+    (one) => post(`uploads/${one.id}/start`, { collection }),
+  );
   document.dispatchEvent(new Event("cairn:started"));
+  return started;
 }
 
 function sendingItem(item) {
@@ -356,7 +385,7 @@ function showAllWaiting() {
 function cancelEvery() {
   for (const { id } of jobsIn(ACTIVE)) state.cancelling.add(id);
   drawJobs();
-  forEvery(ACTIVE, cancel);
+  return inTurn(jobsNow(ACTIVE), cancel);
 }
 
 async function cancel({ id }) {
@@ -365,17 +394,14 @@ async function cancel({ id }) {
   await post(`jobs/${id}/cancel`);
 }
 
-// Waits for what was begun for all of them before, and asks which jobs there are then: the page may not have heard of it yet.
-function forEvery(states, action) {
-  const next = async () => {
-    const { jobs } = await get("jobs", { limit: MOST_JOBS });
-    await oneByOne(
-      jobs.filter((job) => states.includes(job.state)),
-      action,
-    );
-  };
-  turn = turn.then(() => oneByOne([null], next));
+// Waits for what was begun for a whole list before, and asks what is in it then: the page may not have heard of it yet.
+function inTurn(listNow, action) {
+  turn = turn.then(() => oneByOne([null], async () => oneByOne(await listNow(), action)));
+  return turn;
 }
+
+const jobsNow = (states) => async () => (await get("jobs", { limit: MOST_JOBS })).jobs.filter((job) => states.includes(job.state));
+const uploadsNow = async () => (await get("uploads")).uploads;
 
 const isCancelling = (job) => job.cancelling || state.cancelling.has(job.id);
 

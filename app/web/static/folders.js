@@ -1,6 +1,6 @@
 // Followed folders: what they are, what the last look found, and, where that is allowed, adding one.
 
-import { get, post, remove } from "./api.js";
+import { get, latest, post, remove } from "./api.js";
 import { announce, button, confirm, h, iconButton, number, plural, renew, toast, when } from "./dom.js";
 
 const WORDS = { same: "the same", reading: "being read", later: "still being written", skipped: "not followed" };
@@ -19,15 +19,13 @@ export function mountFolders() {
   return section;
 }
 
-export async function drawFolders() {
-  if (!section) return;
-  let found;
-  try {
-    found = await get("folders");
-  } catch (error) {
-    toast(error.message, "bad");
-    return;
-  }
+export const drawFolders = latest(
+  () => get("folders"),
+  show,
+  (error) => toast(error.message, "bad"),
+);
+
+function show(found) {
   section.hidden = !found.folders.length && !found.may_add;
   renew(
     section,
@@ -106,20 +104,24 @@ function addition() {
     { class: "input", "aria-label": "When files are removed" },
     REMOVED.map(([value, label]) => h("option", { value }, `Removed files: ${label}`)),
   );
+  let adding = false;
   const add = async (event) => {
     event.preventDefault();
-    if (!path.value.trim()) return;
+    const wanted = path.value.trim();
+    if (!wanted || adding) return;
+    adding = true;
     try {
       const folder = await post("folders", {
-        path: path.value.trim(),
+        path: wanted,
         collection: collection.value.trim() || null,
         removed: removed.value,
       });
-      path.value = collection.value = "";
+      if (path.value.trim() === wanted) path.value = collection.value = ""; // unless the next one is typed already
       await post(`folders/${folder.id}/run`);
     } catch (error) {
       toast(error.message, "bad");
     }
+    adding = false;
     drawFolders();
   };
   return h(

@@ -1,6 +1,6 @@
 // Past questions by conversation, the newest first; one opens with its whole conversation and evidence.
 
-import { get, remove } from "./api.js";
+import { get, latest, remove } from "./api.js";
 import { button, confirm, h, iconButton, oneByOne, plural, replace, toast, when } from "./dom.js";
 
 const PAGE = 50;
@@ -39,17 +39,13 @@ document.addEventListener("cairn:back", () => {
   if (parts) draw();
 });
 
-let drawing = 0;
-async function draw() {
-  const mine = ++drawing;
-  let found;
-  try {
-    found = await get("answers", { search: view.search, limit: PAGE, offset: view.offset });
-  } catch (error) {
-    if (mine === drawing) replace(parts.list, h("div", { class: "verdict bad" }, error.message));
-    return;
-  }
-  if (mine !== drawing) return;
+const draw = latest(
+  () => get("answers", { search: view.search, limit: PAGE, offset: view.offset }),
+  show,
+  (error) => replace(parts.list, h("div", { class: "verdict bad" }, error.message)),
+);
+
+function show(found) {
   const turn = (step) => () => {
     view.offset = Math.max(0, view.offset + step * PAGE);
     draw();

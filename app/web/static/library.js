@@ -1,7 +1,7 @@
 // The library: documents and collections. All of it is what the server says; a refresh changes nothing.
 
-import { get, patch, post } from "./api.js";
-import { collections, drawCollections, mountCollections } from "./collections.js";
+import { get, latest, patch, post } from "./api.js";
+import { collections, mountCollections, showCollections } from "./collections.js";
 import { askOnly, focusQuestion } from "./composer.js";
 import { documentRow } from "./document.js";
 import { askText, button, bytes, confirm, h, iconButton, nameOf, oneByOne, placeOf, plural, renew, replace, toast } from "./dom.js";
@@ -10,6 +10,7 @@ import { chosenConditions, editProperties } from "./properties.js";
 import { openViewer } from "./viewer.js";
 
 const PAGE = 50;
+const TYPING_MS = 250; // without a further letter
 const SORTS = [
   ["added", "Newest first"],
   ["title", "Title"],
@@ -25,6 +26,7 @@ let parts = null,
 export function mountLibrary(node, { goTo }) {
   leave = () => goTo("ask");
   const [input, drop, others] = dropZone("file-input", h("span", { class: "soft", id: "kinds" }, view.kinds));
+  let timer;
   const search = h("input", {
     class: "input",
     type: "search",
@@ -33,8 +35,8 @@ export function mountLibrary(node, { goTo }) {
     value: view.search,
     oninput: () => {
       view.search = search.value;
-      view.offset = 0;
-      soon();
+      clearTimeout(timer);
+      timer = setTimeout(look, TYPING_MS);
     },
   });
   const sort = h(
@@ -44,8 +46,7 @@ export function mountLibrary(node, { goTo }) {
       "aria-label": "Sort",
       onchange: () => {
         view.sort = sort.value;
-        view.offset = 0;
-        drawDocuments();
+        look();
       },
     },
     SORTS.map(([value, label]) => h("option", { value, selected: value === view.sort }, label)),
@@ -64,10 +65,7 @@ export function mountLibrary(node, { goTo }) {
       drop,
       others,
       mountFiles(),
-      mountCollections(() => {
-        view.offset = 0;
-        drawDocuments();
-      }),
+      mountCollections(look),
       h("div", { class: "row tools" }, search, sort),
       where,
       bulk,
@@ -78,45 +76,46 @@ export function mountLibrary(node, { goTo }) {
   start();
 }
 
-let soonTimer;
-const soon = () => {
-  clearTimeout(soonTimer);
-  soonTimer = setTimeout(() => {
-    drawDocuments();
-    drawPassages();
-  }, 250);
-};
+// Other documents are wanted: the list begins at its first page.
+function look() {
+  view.offset = 0;
+  draw();
+  drawPassages();
+}
 
 // What stands in the documents themselves, the nearest passages first.
-let searching = 0;
-async function drawPassages() {
-  const mine = ++searching,
-    query = view.search.trim();
-  if (query.length < 3) {
-    replace(parts.passages);
-    return;
-  }
-  const within = { collection_ids: collections.chosen ? [collections.chosen] : [], where: view.where };
-  replace(parts.passages, h("h2", {}, "In the text"), h("p", { class: "soft", role: "status" }, "Looking…"));
-  const { passages } = await post("search", { query, k: 5, within }).catch(() => ({ passages: [] }));
-  if (mine !== searching) return;
-  replace(
-    parts.passages,
-    h("h2", {}, "In the text"),
-    passages.length ? null : h("p", { class: "soft" }, "Nothing was found there either."),
-    passages.map((passage) =>
-      h(
-        "div",
-        { class: "item" },
+const drawPassages = latest(
+  async () => {
+    const query = view.search.trim();
+    if (query.length < 3) return null;
+    inText(h("p", { class: "soft", role: "status" }, "Looking…"));
+    const within = { collection_ids: collections.chosen ? [collections.chosen] : [], where: view.where };
+    return post("search", { query, k: 5, within });
+  },
+  showPassages,
+  (error) => inText(h("p", { class: "bad-text" }, error.message)),
+);
+
+const inText = (...found) => replace(parts.passages, h("h2", {}, "In the text"), found);
+
+function showPassages(found) {
+  if (!found) replace(parts.passages);
+  else if (!found.passages.length) inText(h("p", { class: "soft" }, "Nothing was found there either."));
+  else
+    inText(
+      found.passages.map((passage) =>
         h(
-          "button",
-          { type: "button", class: "plain grow", onclick: () => openViewer({ passage, reading: null }) },
-          h("div", { class: "item-title serif in-text-words" }, passage.text),
-          h("div", { class: "soft" }, placeOf(passage)),
+          "div",
+          { class: "item" },
+          h(
+            "button",
+            { type: "button", class: "plain grow", onclick: () => openViewer({ passage, reading: null }) },
+            h("div", { class: "item-title serif in-text-words" }, passage.text),
+            h("div", { class: "soft" }, placeOf(passage)),
+          ),
         ),
       ),
-    ),
-  );
+    );
 }
 
 document.addEventListener("cairn:view", (event) => {
@@ -124,8 +123,7 @@ document.addEventListener("cairn:view", (event) => {
 });
 document.addEventListener("cairn:library", () => {
   if (!parts?.node.offsetParent) return; // drawn when it is next looked at
-  drawDocuments();
-  drawCollections();
+  draw();
 });
 document.addEventListener("cairn:back", () => parts && start());
 let inJobs = "";
@@ -133,12 +131,11 @@ document.addEventListener("cairn:files", () => {
   const now = [...documentsInJobs()].join(" ");
   if (now === inJobs || !parts?.node.offsetParent) return;
   inJobs = now;
-  drawDocuments();
+  draw();
 });
 
 async function start() {
-  drawDocuments();
-  drawCollections();
+  draw();
   if (view.kinds) return;
   try {
     const { uploads } = await get("preferences");
@@ -152,36 +149,30 @@ async function start() {
   }
 }
 
-// Documents
+// Collections and documents together: the one names the other.
+const draw = latest(
+  async () => {
+    const all = (await get("collections")).collections;
+    if (!all.some((one) => one.id === collections.chosen)) collections.chosen = "";
+    const { search, where, sort, offset } = view;
+    return [all, await get("documents", { search, collection_id: collections.chosen, where, sort, limit: PAGE, offset })];
+  },
+  show,
+  (error) => replace(parts.list, h("div", { class: "verdict bad" }, error.message)),
+);
 
-let drawing = 0;
-async function drawDocuments() {
-  const mine = ++drawing;
-  let found;
-  try {
-    found = await get("documents", {
-      search: view.search,
-      collection_id: collections.chosen,
-      where: view.where,
-      sort: view.sort,
-      limit: PAGE,
-      offset: view.offset,
-    });
-  } catch (error) {
-    if (mine === drawing) replace(parts.list, h("div", { class: "verdict bad" }, error.message));
-    return;
-  }
-  if (mine !== drawing) return;
+function show([all, found]) {
   if (!found.documents.length && view.offset) {
     view.offset = 0;
-    drawDocuments();
+    draw();
     return;
   }
+  showCollections(all);
   const pages = Math.ceil(found.total / PAGE),
     at = view.offset / PAGE;
   const turn = (step) => () => {
     view.offset += step * PAGE;
-    drawDocuments();
+    draw();
     parts.node.querySelector(".tools").scrollIntoView();
   };
   const others = documentsInJobs(),
@@ -212,13 +203,11 @@ async function drawDocuments() {
 // Documents that meet these conditions, and no others.
 function narrow(where) {
   view.where = where;
-  view.offset = 0;
   renew(
     parts.where,
     chosenConditions(where, (one) => narrow(where.filter((other) => other !== one))),
   );
-  drawDocuments();
-  drawPassages();
+  look();
 }
 
 const empty = () =>
@@ -255,8 +244,7 @@ const documentItem = (one) =>
 
 async function change(ids, action) {
   await oneByOne(ids, action);
-  drawDocuments();
-  drawCollections();
+  draw();
 }
 
 async function rename(one) {
@@ -265,7 +253,7 @@ async function rename(one) {
 }
 
 async function properties(one) {
-  if (await editProperties(one, nameOf(one))) drawDocuments();
+  if (await editProperties(one, nameOf(one))) draw();
 }
 
 async function removeAll(documents) {
@@ -286,8 +274,8 @@ async function removeAll(documents) {
   } catch (error) {
     toast(error.message, "bad");
   }
-  drawDocuments();
-  drawCollections();
+  draw();
+  drawPassages();
 }
 
 function drawBulk() {
@@ -321,7 +309,7 @@ function drawBulk() {
     iconButton("Choose none", "close", {
       onclick: () => {
         view.selected.clear();
-        drawDocuments();
+        draw();
       },
     }),
   );

@@ -1,6 +1,6 @@
 // What the machine can do and what is wrong: whatever the doctor reports, as readable lists.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import { button, bytes, duration, h, number, replace } from "./dom.js";
 import { drawFolders, mountFolders } from "./folders.js";
 
@@ -47,14 +47,13 @@ document.addEventListener("cairn:back", () => {
   if (parts) draw();
 });
 
-async function draw() {
-  let report;
-  try {
-    report = await get("machine");
-  } catch (error) {
-    replace(parts.body, h("div", { class: "verdict bad" }, error.message));
-    return;
-  }
+const draw = latest(
+  () => get("machine"),
+  show,
+  (error) => replace(parts.body, h("div", { class: "verdict bad" }, error.message)),
+);
+
+function show(report) {
   const problems = [report.problems, report.wrong, report.warnings].flat().filter((one) => typeof one === "string" && one);
   const simple = Object.entries(report).filter(([key, value]) => !["problems", "wrong", "warnings"].includes(key) && !isGroup(value));
   const groups = Object.entries(report).filter(([key, value]) => !["problems", "wrong", "warnings"].includes(key) && isGroup(value));

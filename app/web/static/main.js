@@ -3,11 +3,12 @@
 import { mountAccount } from "./account.js";
 import { clearForBack, mountAsk, openAnswer, openId } from "./ask.js";
 import { followChanges } from "./changes.js";
-import { h, icon, replace } from "./dom.js";
+import { h, icon, onceLetGo, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
 import { mountMachine } from "./machine.js";
 import { applyTheme, mountAppearance, nextTheme, themeName } from "./theme.js";
+import { onceBack } from "./viewer.js";
 import { FRAME_STYLES, MARK } from "./words.js";
 import { mountWriter } from "./writer.js";
 
@@ -134,6 +135,10 @@ function keepAddress() {
 }
 
 function goTo(view, detail = {}) {
+  onceBack(() => go(view, detail));
+}
+
+function go(view, detail) {
   const button = tabButton(view);
   if (!button && view !== "ask") {
     // Gradio's frame is not there yet: the address says where to go once it is.
@@ -186,7 +191,7 @@ function reopenKept() {
 // Back and Forward: an address without a view, as the page was opened with, is that of Ask.
 function followBack() {
   const [, view = "ask", answer] = location.hash.split("/");
-  if (view === "ask" && !answer && openId() && !clearForBack()) history.replaceState(history.state, "", hashOf("ask"));
+  if (view === "ask" && !answer && !clearForBack()) history.replaceState(history.state, "", hashOf("ask"));
   if (location.hash) followHash();
   else showView("ask");
 }
@@ -211,8 +216,10 @@ document.addEventListener("click", (event) => {
   const button = tabAt(event);
   if (!button || !event.isTrusted) return;
   const view = button.dataset.tabId;
-  const hash = hashOf(view);
-  if (location.hash !== hash) history.pushState(null, "", hash);
+  onceBack(() => {
+    const hash = hashOf(view);
+    if (location.hash !== hash) history.pushState(null, "", hash);
+  });
   tellView(view);
 });
 // Tabs are walked with the arrows, as those of other programs.
@@ -227,7 +234,10 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("popstate", followBack);
 
-new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
+new MutationObserver(() => (shell ? onceLetGo(shell.node, mountAll) : mountAll())).observe(document.documentElement, {
+  childList: true,
+  subtree: true,
+});
 applyTheme();
 followChanges();
 mountShell();

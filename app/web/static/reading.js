@@ -10,6 +10,7 @@ export class Reading extends EventTarget {
     this.block = null; // id, chosen by click
     this.hover = null; // index of the token under the pointer
     this.effects = new Map(); // block id, or "passage 0": result of the causal check
+    this.checking = new Set(); // of those, what is being checked
     this.places = new Map(); // block id -> { passage, block }
     for (const passage of answer.passages) {
       for (const block of passage.blocks) this.places.set(block.block_id, { passage, block });
@@ -164,9 +165,16 @@ export class Reading extends EventTarget {
     this.#changed();
   }
 
-  learnEffect(block, effect) {
-    this.effects.set(block, effect);
+  // The causal check of `part`, once at a time; `ask` gives its result. Raises what `ask` raises.
+  async check(part, ask) {
+    this.checking.add(part);
     this.#changed();
+    try {
+      this.effects.set(part, await ask());
+    } finally {
+      this.checking.delete(part);
+      this.#changed();
+    }
   }
 
   #changed() {

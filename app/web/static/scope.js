@@ -1,6 +1,6 @@
 // Which documents a question may read: a dialog with collections and documents.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import { button, h, nameOf, plural, replace, toast } from "./dom.js";
 import { lengthOf } from "./kinds.js";
 
@@ -95,7 +95,6 @@ export function chooseScope(current) {
       ),
     );
     let timer,
-      filling = 0,
       result = null;
     const later = () => {
       clearTimeout(timer);
@@ -125,8 +124,9 @@ export function chooseScope(current) {
       resolve(result);
     });
 
-    const tick = (kept, id, name, detail) =>
-      h(
+    const tick = (kept, id, name, detail) => {
+      if (kept.has(id)) kept.set(id, name); // of what was kept in this tab, only the id was known
+      return h(
         "label",
         { class: "pick" },
         h("input", {
@@ -137,15 +137,11 @@ export function chooseScope(current) {
         h("span", { class: "grow" }, name),
         h("span", { class: "soft" }, detail),
       );
+    };
 
-    async function fill() {
-      const mine = ++filling;
-      try {
-        const [groups, found] = await Promise.all([
-          get("collections"),
-          get("documents", { search: search.value, limit: 100, sort: "title" }),
-        ]);
-        if (mine !== filling) return;
+    const fill = latest(
+      () => Promise.all([get("collections"), get("documents", { search: search.value, limit: 100, sort: "title" })]),
+      ([groups, found]) => {
         const words = search.value.toLowerCase();
         const ready = found.documents.filter((one) => one.state === "ready"); // others cannot be read yet
         const collections = groups.collections.filter((one) => one.name.toLowerCase().includes(words));
@@ -174,10 +170,9 @@ export function chooseScope(current) {
             : null,
           ready.length ? null : h("p", { class: "soft" }, "None."),
         );
-      } catch (error) {
-        toast(error.message, "bad");
-      }
-    }
+      },
+      (error) => toast(error.message, "bad"),
+    );
 
     document.body.append(dialog);
     dialog.showModal();

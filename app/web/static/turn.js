@@ -17,7 +17,7 @@ export function drawTurn(turn, { chosen, lowShare, on }) {
     turn.question,
   );
   replace(turn.node, question, body);
-  body.onclick = on.choose; // whatever of an earlier answer is touched, its evidence comes
+  body.addEventListener("click", on.choose, true); // whatever of an earlier answer is touched, its evidence comes first
   turn.node.classList.toggle("current", chosen);
   if (turn.reading) {
     mountAnswer(body, turn.reading, {

@@ -11,27 +11,57 @@ import { pageRead, placesRead, placeWalk, thumbnails } from "./walking.js";
 const WIDTHS = [60, 80, 100, 140, 190]; // zoom, percent of the pane
 
 const targets = []; // of the viewers that were opened, by their number in the browser's history
-window.addEventListener("popstate", ({ state }) => {
+let waiting = null; // while the browser goes back for a viewer that was closed: what is to be done then
+window.addEventListener("popstate", (event) => {
+  if (waiting) {
+    event.stopImmediatePropagation(); // nothing else is to be shown
+    const actions = waiting;
+    waiting = null;
+    for (const action of actions) action();
+    return;
+  }
+  const { state } = event;
   if (!state?.viewer || document.querySelector("dialog.viewer")) return;
   const target = targets[state.viewer - 1];
   if (target) openViewer({ ...target, again: true });
-  else history.back(); // of before a reload
+  else leave(); // of before a reload
 });
-if (history.state?.viewer) history.back(); // the page was loaded anew with a viewer open
+if (history.state?.viewer) leave(); // the page was loaded anew with a viewer open
+
+function leave() {
+  waiting ??= [];
+  history.back();
+}
+
+// The browser takes a moment to go back: what it is to show next waits for that.
+export function onceBack(action) {
+  if (waiting) waiting.push(action);
+  else action();
+}
 
 // `target`: { passage, reading, quote } from an answer, or { document } from the library. What is quoted has its own mark.
-export function openViewer(target) {
+export const openViewer = (target) => onceBack(() => open(target));
+
+function open(target) {
   const { passage, reading } = target;
   const quote = quoteIn(target);
   const documentId = passage ? passage.document_id : target.document.id;
   const title = nameOf(passage || target.document);
   const count = passage ? passage.total_pages : target.document.pages;
   const own = new Map((passage?.blocks || []).map((one) => [one.block_id, one.score]));
-  let kind = null, // asked for with the first page, as the printed numbers of all pages
-    labels = [];
+  let labels = [], // printed numbers of all pages
+    asked = null;
+  // Kind and printed numbers, asked for with the first page.
+  const described = () => {
+    asked ??= get(`documents/${encodeURIComponent(documentId)}`).catch((error) => {
+      asked = null;
+      throw error;
+    });
+    return asked;
+  };
   const boxesOf = ({ start, end }) => get(`documents/${encodeURIComponent(documentId)}/boxes`, { start, end });
   let quoteBoxes = null,
-    arrived = false; // where the quoted words are
+    turned = false; // to another page than the first, which is where the quoted words are believed to be
   let page = passage ? firstPage(passage, quote, reading) : 1,
     zoom = 2,
     sequence = 0;
@@ -46,11 +76,12 @@ export function openViewer(target) {
     inputmode: "numeric",
     "aria-label": "Page",
     title: "A printed page number, or the page counted from 1",
-    onchange: () => {
-      const typed = pageBox.value.trim(),
-        printed = labels.findIndex((label) => label.toLowerCase() === typed.toLowerCase()) + 1;
-      const to = printed || Number.parseInt(typed, 10);
+    onchange: async () => {
+      const typed = pageBox.value.trim().toLowerCase();
       pageBox.value = boxed;
+      await described().catch(() => null); // the page says what is wrong
+      const printed = labels.findIndex((label) => label.toLowerCase() === typed) + 1;
+      const to = printed || Number.parseInt(typed, 10);
       if (to >= 1 && (!count || to <= count)) goTo(to);
     },
     onblur: () => {
@@ -132,7 +163,7 @@ export function openViewer(target) {
   window.addEventListener("popstate", closed);
   dialog.addEventListener("close", () => {
     window.removeEventListener("popstate", closed);
-    if (history.state?.viewer) history.back();
+    if (history.state?.viewer) leave();
     dialog.remove();
   });
   dialog.addEventListener("keydown", (event) => {
@@ -159,6 +190,7 @@ export function openViewer(target) {
   }
 
   function goTo(to) {
+    turned = true;
     page = to;
     show();
   }
@@ -192,7 +224,8 @@ export function openViewer(target) {
     replace(layer);
     replace(text, h("p", { class: "soft" }, "Loading…"));
     try {
-      if (!kind) ({ kind, page_labels: labels } = await get(`documents/${encodeURIComponent(documentId)}`));
+      const { kind, page_labels } = await described();
+      labels = page_labels;
       small.name(labels);
       if (mine !== sequence) return;
       const drawn = DRAWN.has(kind);
@@ -203,13 +236,13 @@ export function openViewer(target) {
       const shown = await get(path);
       if (mine !== sequence) return;
       tellPage(shown.label);
-      draw(shown);
+      draw(shown, kind);
     } catch (error) {
       if (mine === sequence) replace(text, h("p", { class: "soft" }, error.message));
     }
   }
 
-  function draw(shown) {
+  function draw(shown, kind) {
     const now = weights(),
       strongest = Math.max(1e-9, ...now.values());
     const read = shown.blocks.filter((block) => now.get(block.block_id) > 0);
@@ -297,9 +330,7 @@ export function openViewer(target) {
     const asked = found ? boxesOf(found) : quoteBoxes;
     const { boxes } = (await asked?.catch(() => null)) ?? { boxes: [] };
     if (mine !== sequence) return;
-    const first = !arrived && !found && boxes.length;
-    arrived = true;
-    if (first && boxes.every((one) => one.page !== page)) {
+    if (!turned && !found && boxes.length && boxes.every((one) => one.page !== page)) {
       goTo(boxes[0].page); // a passage of several pages: the quoted words are on another one than it begins on
       return;
     }
@@ -344,13 +375,15 @@ function findIn(documentId, onHit) {
       asked = words;
       at = by > 0 ? -1 : 0;
       hits = null; // until the answer to these words is here
+      replace(told);
       const found = await get(`documents/${encodeURIComponent(documentId)}/find`, { text: words }).catch((error) => error);
       if (asked !== words) return; // others were looked for meanwhile
-      hits = found.hits ?? [];
       if (found instanceof Error) {
+        asked = "";
         replace(told, found.message);
         return;
       }
+      hits = found.hits;
     }
     if (!hits) return;
     if (!hits.length) {

@@ -57,7 +57,9 @@ export function thumbnails(documentId, count, marked, onPage) {
     names = [],
     current = 1;
   const name = (labels) => {
+    if (names === labels) return;
     names = labels;
+    if (drawn.length) draw(); // before they were known
   };
   const draw = () => {
     drawn = Array.from({ length: count }, (_, index) => {
@@ -80,6 +82,7 @@ export function thumbnails(documentId, count, marked, onPage) {
       );
     });
     replace(strip, drawn);
+    update(current);
   };
   const update = (page) => {
     current = page;
@@ -93,7 +96,7 @@ export function thumbnails(documentId, count, marked, onPage) {
     strip.hidden = !wanted;
     button.setAttribute("aria-pressed", String(wanted));
     if (wanted && !drawn.length) draw();
-    update(current);
+    else update(current);
   };
   const button = iconButton("Small pictures of the pages", "grid", {
     "aria-pressed": "false",

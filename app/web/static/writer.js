@@ -1,6 +1,6 @@
 // Who words answers: chosen and tried in the settings, and named below the question.
 
-import { firstOf, get, post, put } from "./api.js";
+import { firstOf, get, latest, post, put } from "./api.js";
 import { button, h, plural, replace } from "./dom.js";
 
 const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
@@ -8,20 +8,20 @@ const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
 // One line below the question, where passages leave this machine or answers can only be quoted.
 export function writerLine(onWriter) {
   const line = h("div", { class: "writer-line soft", id: "writer-line" });
-  const draw = async (asked) => {
-    try {
-      const writer = await asked;
-      onWriter(writer);
-      line.classList.toggle("advice", !writer.problem && !writer.name);
-      replace(line, lineOf(writer));
-    } catch {
-      // the next question will say that the server is gone
-    }
+  const show = (writer) => {
+    onWriter(writer);
+    line.classList.toggle("advice", !writer.problem && !writer.name);
+    replace(line, lineOf(writer));
   };
-  document.addEventListener("cairn:writer", () => draw(get("writer")));
-  document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw(get("writer")));
-  document.addEventListener("cairn:back", () => draw(get("writer")));
-  draw(firstOf("writer"));
+  const draw = latest(
+    (first) => (first ? firstOf("writer") : get("writer")),
+    show,
+    () => {}, // the next question will say that the server is gone
+  );
+  document.addEventListener("cairn:writer", () => draw());
+  document.addEventListener("cairn:view", (event) => event.detail.view === "ask" && draw());
+  document.addEventListener("cairn:back", () => draw());
+  draw(true);
   return line;
 }
 
@@ -77,10 +77,8 @@ export function mountWriter(node) {
     const turn = ++asked;
     try {
       const { models: found } = await post("writer/models", { ...choice(), name: address });
-      replace(
-        models,
-        found.map((one) => h("option", { value: `${address}#${one}` })),
-      );
+      const here = name.value.trim().startsWith(address);
+      if (here) replace(models, ...found.map((one) => h("option", { value: `${address}#${one}` })));
       if (found.length && turn === asked)
         replace(state, `The server has ${plural(found.length, "model")}: ${found.slice(0, 8).join(", ")}${found.length > 8 ? "…" : ""}`);
     } catch (error) {
@@ -89,9 +87,10 @@ export function mountWriter(node) {
   }
 
   async function saved() {
-    const writer = await put("writer", choice());
-    touched = false;
-    key.value = "";
+    const given = choice();
+    const writer = await put("writer", given);
+    touched = name.value !== given.name; // by somebody who types on
+    if (key.value === (given.key ?? "")) key.value = "";
     sayKey(writer);
     return writer;
   }
@@ -121,15 +120,16 @@ export function mountWriter(node) {
   }
 
   async function draw() {
+    const turn = ++asked;
     try {
       const writer = await get("writer");
-      if (touched && writer.may_choose) return;
+      if (turn !== asked || (touched && writer.may_choose)) return;
       name.value = (writer.may_choose ? writer.chosen : writer.name) || "";
       name.disabled = key.disabled = save.disabled = !writer.may_choose;
       sayKey(writer);
       replace(state, stateOf(writer));
     } catch (error) {
-      replace(state, error.message);
+      if (turn === asked) replace(state, error.message);
     }
   }
 
