@@ -41,12 +41,13 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
 
 
 def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watch = unwatched) -> Estimate:
-    """Extracts the file and counts. Raises `ExtractError`."""
+    """Extracts the file and counts: storing it extracts it again, which takes as long. Raises `ExtractError`."""
     loaded = workspace.loaded()
 
     def told(progress: ExtractProgress) -> None:
         watch(progress.done, progress.total)
 
+    began = time.perf_counter()
     try:
         extracted = extract(path, password=password, person=workspace.person, ocr=False, watch=told)
         text, pages, pictures = extracted.text, len(extracted.pages), len(extracted.scanned)
@@ -54,6 +55,7 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         if not recognises_pictures():
             raise
         text, pages, pictures = "", len(error.pages), len(error.pages)
+    extracting = time.perf_counter() - began
     sample = text[:_SAMPLE_CHARACTERS]
     ids = loaded.model.tokenize(sample).ids
     tokens = len(ids)
@@ -68,7 +70,7 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         tokens=tokens,
         blocks=num_blocks(loaded, tokens),
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=tokens / _usual_speed(workspace, loaded, ids) + pictures * _SECONDS_A_PICTURE,
+        seconds=extracting + tokens / _usual_speed(workspace, loaded, ids) + pictures * _SECONDS_A_PICTURE,
         free_bytes=free_bytes(workspace),
         already_stored=known is not None,
         exact=len(sample) == len(text) and not pictures,
