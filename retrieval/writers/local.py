@@ -301,7 +301,7 @@ class LocalWriter:
                         self._source, device=self._device, dtype=self._dtype, few_bits=self._few_bits
                     )
                 except (ModelError, OSError, RuntimeError) as error:
-                    raise WriterError(self.name, str(error)) from error
+                    raise WriterError(self.name, str(error).replace(self._source, self.name)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
             return self._loaded
 

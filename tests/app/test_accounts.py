@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from app.api import build_app
 from app.auth import fresh_token, hash_password
 from app.cli import cli
+from app.operations.logs import JsonLines
+from app.writers import opener_of
+from model.checkpoint.load import load_backbone
 from retrieval.accounts import Accounts
 from retrieval.errors import InvalidRequest
 from retrieval.library import Library
 from storage.errors import CatalogueUnavailable
 from tests.app.serving import settings_for
 from tests.app.small_library import without_model
+from tests.tiny_model import shipped_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 
@@ -63,6 +70,39 @@ def test_who_signed_in_from_where_is_logged_and_what_was_typed_wrong_is_not(
         sign_in(client)
     wrong, right = (record.getMessage() for record in caplog.records if record.name == "cairn.sign_in")
     assert wrong == "a wrong password, from testclient" and right == "ann signed in, from testclient"
+
+
+def test_every_request_of_a_user_is_a_line_with_their_name_and_address(
+    library: Library, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    library.accounts.add("ann", hash_password(PASSWORD))
+    for client in opened(library, tmp_path, log_format="json", proxies="testclient"):
+        client.headers["X-Forwarded-For"] = "203.0.113.9"
+        sign_in(client)
+        with caplog.at_level("INFO", logger="cairn.requests"):
+            client.get("/api/v1/account")
+    line = json.loads(JsonLines().format(caplog.records[-1]))
+    assert (line["path"], line["account"], line["address"]) == ("/api/v1/account", "ann", "203.0.113.9")
+
+
+@pytest.mark.parametrize("wrong", ["a model that is not there", "a writer that is not there", "nothing"])
+def test_a_user_is_told_nothing_of_the_machine_and_of_no_path_on_it(
+    library: Library, tmp_path: Path, wrong: str
+) -> None:
+    folder = str(tmp_path / "secret" / "place")
+    absent = wrong.startswith("a model")
+    library._workspace._model.load = partial(load_backbone, folder) if absent else shipped_model
+    settings = {"writer": folder} if wrong.startswith("a writer") else {}
+    library.use_writer(opener_of(settings_for(tmp_path), folder) if settings else None)
+    library.accounts.add("ann", hash_password(PASSWORD))
+    for client in opened(library, tmp_path, **settings):
+        sign_in(client)
+        for address in ("machine", "writer", "first", "folders", "preferences", "account"):
+            answer = client.get(f"/api/v1/{address}")
+            assert answer.status_code == 200, answer.text
+            for secret in (str(tmp_path), platform.release(), platform.python_version(), torch.__version__):
+                assert secret not in answer.text, address
+        assert ("administrator" in client.get("/api/v1/machine").text) == absent
 
 
 @pytest.mark.parametrize(
