@@ -12,8 +12,9 @@ from playwright.sync_api import expect
 
 from tests.app.serving import BEARER
 
-expect.set_options(timeout=15_000)
-
+WAIT_MS = 90_000
+"""What a state may take to come on a machine that does much else at the time. Nothing waits longer than it has to."""
+expect.set_options(timeout=WAIT_MS)
 
 SHOWN = {
     "Ask": "#send",

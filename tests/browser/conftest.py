@@ -35,7 +35,6 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-WAIT_MS = 15_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -100,6 +99,8 @@ def watch() -> Iterator[Watch]:
 @pytest.fixture
 def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
     """`open_tab(url, **context options)` -> a page of the server's owner; `same=page` opens a second tab beside it."""
+    from tests.browser.acting import WAIT_MS
+
     contexts = []
 
     def opened(url: str, *, same: Any = None, let_in: bool = True, **options: Any) -> Any:

@@ -20,7 +20,6 @@ from tests.app.small_library import without_model
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-expect.set_options(timeout=15_000)
 PASSWORD = "a quiet pile of stones"
 
 

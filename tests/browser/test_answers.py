@@ -146,7 +146,7 @@ def test_a_quoted_sentence_is_shown_with_the_readers_probabilities_and_no_attent
     expect(page.locator(".viewer")).to_have_count(0)
 
     for kind in ("HTML", "JSON"):
-        with page.expect_download(timeout=60_000) as download:  # pages are drawn for it
+        with page.expect_download() as download:
             page.get_by_role("link", name=f"Export {kind}").click()
         file = tmp_path / f"export.{kind}"
         download.value.save_as(file)

@@ -23,8 +23,6 @@ from playwright.sync_api import expect  # noqa: E402
 
 from tests.browser.acting import escape  # noqa: E402
 
-expect.set_options(timeout=15_000)
-
 TWO_COLUMNS = """<!doctype html><title>Two columns</title><style>@page { size: A5; margin: 15mm }
 body { columns: 2; font: 10pt/1.4 serif } h1 { font-size: 13pt }</style><h1>On the reservoir</h1>"""
 SENTENCES = [
@@ -75,11 +73,11 @@ def test_two_pdfs_from_upload_to_delete(open_tab: Callable[..., Any], columns_pd
 
 def _upload(page: Any, columns_pdf: Path) -> None:
     page.locator("#file-input").set_input_files([SAMPLE, columns_pdf])
-    page.get_by_role("button", name="Read all 2").click(timeout=60_000)
-    expect(page.locator(".document")).to_have_count(2, timeout=60_000)
+    page.get_by_role("button", name="Read all 2").click()
+    expect(page.locator(".document")).to_have_count(2)
     page.reload()
     expect(page.locator(".document")).to_have_count(2)
-    expect(page.locator(".document .tag.ingesting")).to_have_count(0, timeout=120_000)
+    expect(page.locator(".document .tag.ingesting")).to_have_count(0)
 
 
 def _ask_and_choose(page: Any) -> str:
@@ -90,7 +88,7 @@ def _ask_and_choose(page: Any) -> str:
     expect(page.locator("#scope")).to_contain_text(re.compile("on the reservoir", re.I))
     page.get_by_label("Question").fill("How much does the reservoir hold when gate 7 is shut?")
     page.keyboard.press("Enter")
-    expect(page.locator(".turn .actions")).to_be_visible(timeout=60_000)
+    expect(page.locator(".turn .actions")).to_be_visible()
     shown = [index for index, text in enumerate(page.locator(".answer-text .token").all_inner_texts()) if text.strip()]
     page.locator(".answer-text .token").nth(shown[0]).click()
     expect(page.locator(".focus")).to_contain_text("For the word")
@@ -105,8 +103,8 @@ def _ask_and_choose(page: Any) -> str:
 
 def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
     page.get_by_role("button", name="Show on the page").first.click()
-    expect(page.locator(".viewer .box").first).to_be_visible(timeout=30_000)
-    page.wait_for_function(SETTLED, timeout=30_000)
+    expect(page.locator(".viewer .box").first).to_be_visible()
+    page.wait_for_function(SETTLED)
     number = int(re.match(r"Page (\d+)", page.locator(".viewer .position").inner_text()).group(1))  # type: ignore[union-attr]
     drawn: dict[str, list[list[float]]] = page.evaluate(
         """() => { const sheet = document.querySelector('.sheet').getBoundingClientRect(), found = {};
@@ -125,7 +123,7 @@ def _compare_boxes_with_pdfium(page: Any, pdf: Path, library: Library) -> None:
 
 
 def _export(page: Any, folder: Path) -> None:
-    with page.expect_download(timeout=30_000) as download:
+    with page.expect_download() as download:
         page.get_by_role("link", name="Export HTML").click()
     download.value.save_as(folder / "answer.html")
     exported = (folder / "answer.html").read_text(encoding="utf-8")
@@ -158,7 +156,7 @@ def test_a_quotation_is_underlined_in_its_passage_and_what_answers_stands_in_sig
             page = open_tab(f"{url}/#/ask")
             page.get_by_label("Question").fill("How long is a block?")
             page.keyboard.press("Enter")
-            expect(page.locator(".turn .actions")).to_be_visible(timeout=60_000)
+            expect(page.locator(".turn .actions")).to_be_visible()
             answer = page.locator(".answer-text").inner_text()
             underlined = page.locator(".passage").first.locator(".quoted")
             assert squeezed("".join(underlined.all_inner_texts())) == squeezed(answer)

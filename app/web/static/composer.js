@@ -1,6 +1,6 @@
 // The field for a question, and what goes with every question: which documents may be read, and whether they are quoted.
 
-import { button, h, icon, nameOf, number, replace, toast } from "./dom.js";
+import { button, h, icon, nameOf, number, renew, replace, toast } from "./dom.js";
 import { chooseScope, describeScope, emptyScope, isNarrowed, keepScope, keptScope, within } from "./scope.js";
 import { writerLine } from "./writer.js";
 
@@ -119,7 +119,7 @@ function checkLength() {
 }
 
 function drawChoices() {
-  replace(parts.scope, icon("filter"), h("span", {}, describeScope(chosen.scope)));
+  renew(parts.scope, icon("filter"), h("span", {}, describeScope(chosen.scope)));
   parts.quote.setAttribute("aria-pressed", chosen.quote === null ? "mixed" : String(Boolean(chosen.quote)));
   parts.quote.title =
     chosen.quote === null
