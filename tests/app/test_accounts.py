@@ -75,7 +75,7 @@ def test_who_signed_in_from_where_is_logged_and_what_was_typed_wrong_is_not(
 def test_every_request_of_a_user_is_a_line_with_their_name_and_address(
     library: Library, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    library.accounts.add("ann", hash_password(PASSWORD))
+    library.accounts.create("ann", hash_password(PASSWORD))
     for client in opened(library, tmp_path, log_format="json", proxies="testclient"):
         client.headers["X-Forwarded-For"] = "203.0.113.9"
         sign_in(client)
@@ -94,7 +94,7 @@ def test_a_user_is_told_nothing_of_the_machine_and_of_no_path_on_it(
     library._workspace._model.load = partial(load_backbone, folder) if absent else shipped_model
     settings = {"writer": folder} if wrong.startswith("a writer") else {}
     library.use_writer(opener_of(settings_for(tmp_path), folder) if settings else None)
-    library.accounts.add("ann", hash_password(PASSWORD))
+    library.accounts.create("ann", hash_password(PASSWORD))
     for client in opened(library, tmp_path, **settings):
         sign_in(client)
         for address in ("machine", "writer", "first", "folders", "preferences", "account"):

@@ -31,16 +31,16 @@ PATH = "How long is the path around the lake?"
 
 def renamed(url: str, library: Library, source: str, title: str) -> None:
     """By somebody else, through the same server."""
-    (document,) = library.documents(search=source)
+    (document,) = library.documents.list(search=source)
     httpx.patch(f"{url}/api/v1/documents/{document.id}", json={"title": title}, headers=BEARER).raise_for_status()
 
 
 def test_documents_and_their_collections_are_shown_as_they_are_at_one_time(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    (walks,) = library.documents(search=WALKS)
-    outdoors = library.create_collection("Outdoors")
-    library.move_document(walks.id, outdoors.id)
+    (walks,) = library.documents.list(search=WALKS)
+    outdoors = library.collections.create("Outdoors")
+    library.documents.move(walks.id, outdoors.id)
     page = open_tab(serve(library))
     rows, row = page.locator(".document"), page.locator(".document", has_text="Walks around the lake")
     with held_back(page, "/collections$"):
@@ -55,7 +55,7 @@ def test_documents_and_their_collections_are_shown_as_they_are_at_one_time(
     expect(found.filter(has_text="turbines")).to_have_count(0)  # that stands in no document of the collection
     find.fill("")
     expect(rows).to_have_count(1)
-    library.delete_collection(outdoors.id)
+    library.collections.delete(outdoors.id)
     view(page, "Ask")
     view(page, "Library")
     expect(rows).to_have_count(2)
@@ -149,7 +149,7 @@ def test_a_conversation_that_is_left_before_it_is_there_does_not_come(
 ) -> None:
     page = open_tab(serve(library))
     ask(page, QUESTION)
-    (answer,) = library.answers()
+    (answer,) = library.answers.list()
     page.get_by_role("button", name="New conversation").click()
     with overtaken(page, f"/answers/{answer.id}$"):
         page.evaluate(f"location.hash = '#/ask/{answer.id}'")
@@ -182,8 +182,8 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
     asked = {RESERVOIR: "Who was Martha Lindqvist?", WALKS: PATH}
-    for document in library.documents():
-        described = describe(document, library.page_text(document.id, 1).text, [asked[document.source]])
+    for document in library.documents.list():
+        described = describe(document, library.documents.page_text(document.id, 1).text, [asked[document.source]])
         keep(library._workspace.pages_folder / document.id, described)
     url = serve(library)
     page = open_tab(url)
@@ -193,7 +193,7 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
         renamed(url, library, WALKS, "On foot")
         httpx.post(
             f"{url}/api/v1/documents/delete",
-            json={"document_ids": [one.id for one in library.documents(search=RESERVOIR)]},
+            json={"document_ids": [one.id for one in library.documents.list(search=RESERVOIR)]},
             headers=BEARER,
         ).raise_for_status()
         expect(chips).to_have_text([re.compile(re.escape(PATH))])
@@ -213,7 +213,7 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
 def test_a_document_that_was_chosen_has_its_name_although_it_is_fetched_late(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:
-    (walks,) = library.documents(search=WALKS)
+    (walks,) = library.documents.list(search=WALKS)
     page = open_tab(serve(library))
     page.locator("#scope").click()
     page.get_by_label("Walks around the lake").check()
@@ -280,7 +280,7 @@ def test_a_printed_page_number_counts_before_the_page_knows_the_printed_numbers(
     made = pdf_of(["The preface thanks nobody.", "The wombat digs at night.", "The emu runs at noon."])
     labels = b"/Type /Catalog /PageLabels << /Nums [0 << /S /r >> 2 << /S /D >>] >>"
     (tmp_path / "animals.pdf").write_bytes(made.replace(b"/Type /Catalog", labels, 1))
-    job = library.run_job(library.submit(tmp_path / "animals.pdf").id)
+    job = library.jobs.run(library.documents.submit(tmp_path / "animals.pdf").id)
     page = open_tab(f"{serve(library)}/#/library")
     with held_back(page, f"/documents/{job.document_id}$"):
         page.locator(".document", has_text="animals").locator(".item-title").click()
@@ -317,7 +317,7 @@ def test_the_state_of_the_machine_and_of_the_writer_is_the_newest(
     with overtaken(page, "/api/v1/machine"):
         view(page, "Machine")
         view(page, "Ask")
-        library.delete_documents([one.id for one in library.documents(search=WALKS)])
+        library.documents.delete([one.id for one in library.documents.list(search=WALKS)])
         with page.expect_response("**/api/v1/machine"):
             view(page, "Machine")
         expect(counted).to_have_text("1")

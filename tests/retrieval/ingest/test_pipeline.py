@@ -341,7 +341,9 @@ def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_l
     clock = count(0.0, 2.0)  # so long everything takes that is measured, the extracting too
     monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     measured = library.documents.estimate(path)
-    assert 2 < measured.seconds < 600 and measured.seconds == pytest.approx(library.documents.estimate(path).seconds), "once"
+    assert 2 < measured.seconds < 600 and measured.seconds == pytest.approx(library.documents.estimate(path).seconds), (
+        "once"
+    )
     monkeypatch.setattr(estimate, "_measured", {library._workspace.loaded(): 125.0})
     found = library.documents.estimate(path)
     assert found.seconds == pytest.approx(2 + found.tokens / 125)
