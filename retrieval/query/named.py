@@ -32,6 +32,9 @@ _DATES = """
 """
 _SHORTENED = {name[:3]: name for name in _DATES.split()}
 """Days and months as the heads of columns shorten them."""
+_MONTHS = tuple(_DATES.split()[7:11]) + ("may",) + tuple(_DATES.split()[11:])
+_DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?:-\d\d)?")
+"""As sheets write it: "2015-12-01"."""
 
 
 def of_other_code(asked: Set[str], terms_S: Sequence[Set[str]]) -> list[bool]:
@@ -101,8 +104,10 @@ def is_named_row(asked: Set[str], text: str) -> bool:
 
 
 def full_terms(text: str) -> set[str]:
-    """Terms of a text, days and months in full."""
-    return {_SHORTENED.get(term, term) for term in terms_of(text)}
+    """Terms of a text, days and months in full, and the months of dates in numbers by name."""
+    terms = terms_of(text)
+    months = {_MONTHS[int(day[1]) - 1] for term in terms if (day := _DAY.fullmatch(term))}
+    return {_SHORTENED.get(term, term) for term in terms} | months
 
 
 def numbers_in(question: str) -> set[tuple[str, str]]:

@@ -22,6 +22,7 @@ POOLS = [
 ]
 BINS = ["Weekday: Mon; Bin: paper.", "Weekday: Wed; Bin: glass.", "Weekday: Fri; Bin: paper."]
 PLACES = ["Place: First; Runner: Ito; Time: 2:11.", "Place: Second; Runner: Bakke; Time: 2:13."]
+JOBS = [f"month: 2015-{month}-01; nonfarm: 1426{month}; government: 220{month}." for month in ("10", "11", "12")]
 HOSTS = ["live / mail: host: m.example; port: 25.", "test / mail: host: t.example; port: 26."]
 
 
@@ -35,6 +36,8 @@ HOSTS = ["live / mail: host: m.example; port: 25.", "test / mail: host: t.exampl
         ("Who came second?", PLACES, [1]),
         ("Who was the first runner?", PLACES, [0]),
         ("Which port does mail use in test?", HOSTS, [1]),
+        ("How many people worked for the government in November 2015?", JOBS, [1]),
+        ("us employment dec 2015 government", JOBS, [2]),
         ("When does the sauna close?", POOLS, [0, 1, 2]),
     ],
 )
