@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"(?:\b([^\W\d_]{3,})|(§))\s?(\d{1,3}(?:\.\d{1,3})*)(?![\w
 _LABEL = re.compile(
     r"^[ \t#*]*(?:([^\W\d_]{3,}|§) ?)?\(?(\d{1,3}(?:\.\d{1,3})*)(?=[.):][ \t]+\S|[ \t]+[^\Wa-zà-ÿ_]|[.):]?$)", re.M
 )
+_LONGEST_BEFORE = 40  # characters of a line before its number
 _PARTS = """
     § section sec chapter clause article paragraph rule item step point
     abschnitt kapitel klausel artikel absatz regel punkt schritt ziffer
@@ -118,15 +119,19 @@ def numbers_in(question: str) -> set[tuple[str, str]]:
 def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
     """(start, end) of what stands in a text under a number: from a line that begins with it, alone or with its word, to
     the next such line that does not belong to it."""
-    labels = [
-        (found.start(), found[2])
-        for found in _LABEL.finditer(text)
-        if (found[1].lower() == word if found[1] else word in _DIVISIONS)
-    ]
-    for at, (start, own) in enumerate(labels):
-        if own == number:
-            following = (begins for begins, other in labels[at + 1 :] if not other.startswith(f"{number}."))
+    at = text.find(number)
+    while at >= 0:
+        start = text.rfind("\n", max(0, at - _LONGEST_BEFORE), at) + 1
+        found = _LABEL.match(text, start) if start or at <= _LONGEST_BEFORE else None
+        if found is not None and found.span(2) == (at, at + len(number)) and _is_label(found, word):
+            further = (each for each in _LABEL.finditer(text, found.end()) if _is_label(each, word))
+            following = (each.start() for each in further if not each[2].startswith(f"{number}."))
             yield start, next(following, len(text))
+        at = text.find(number, at + 1)
+
+
+def _is_label(found: re.Match[str], word: str) -> bool:
+    return found[1].lower() == word if found[1] else word in _DIVISIONS
 
 
 def in_numbered(
