@@ -88,7 +88,7 @@ def photograph(browser: Any, url: str, question: str, quote: bool) -> None:
         other.goto(address)
         other.locator(".turn .actions").wait_for()
         if name == "phone":  # evidence is a sheet from below there
-            other.get_by_role("button", name="What was read").click()
+            other.locator(".open-evidence").click()
         other.locator(".passage").first.wait_for()
         other.wait_for_timeout(800)
         keep(other, name)
