@@ -261,6 +261,9 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     assert page.get_by_label("Folder on this machine").bounding_box()["width"] > 200
     view(page, "Library")
     assert page.evaluate(UNDER_ICONS) == [], "names stand beside the icons"
+    page.get_by_label("Choose Handbook of the reservoir").check()
+    said, move = (page.locator(part).bounding_box() for part in (".bulk .grow", ".bulk select"))
+    assert said["y"] + said["height"] <= move["y"], "what is chosen stands above what can be done with it"
     page.get_by_role("button", name="Properties of Walks around the lake").click()
     at = page.get_by_role("dialog").bounding_box()
     assert at["x"] >= 8 and at["x"] + at["width"] <= 382

@@ -306,6 +306,8 @@ def test_a_damaged_pdf_fails_alone_and_in_words(
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("bad.pdf", b"%PDF-1.7\nnothing of a document"), ("no.pdf", b"MZ executable"), ("good.pdf", PDF))
     expect(page.locator(".toast.bad")).to_contain_text("no.pdf is named .pdf but its content is not PDF")
+    page.locator(".toast.bad").click()
+    expect(page.locator(".toast")).to_have_count(0)
     expect(page.locator(".staged .item", has_text="bad.pdf")).to_contain_text("cannot be read")
     expect(page.get_by_role("button", name="Read it")).to_be_visible()
 

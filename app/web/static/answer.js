@@ -309,7 +309,8 @@ function howItWasRead(answer) {
 function timing({ tokens, timings }) {
   const { first_token_seconds: first, seconds } = timings;
   if (!tokens.length) return `It took ${duration(seconds)}`;
-  return `The first word came after ${first < 10 ? first.toFixed(2) : Math.round(first)} s, the last after ${duration(seconds)}`;
+  const after = (time) => (time < 10 ? `${time.toFixed(2)} s` : duration(time));
+  return `The first word came after ${after(first)}, the last after ${after(seconds)}`;
 }
 
 function actions(answer, { onDeleted, onAgain }) {

@@ -196,7 +196,7 @@ export function announce(text) {
 let toasts;
 export function toast(text, kind = "") {
   toasts ||= document.body.appendChild(h("div", { class: "toasts", role: "alert" }));
-  const one = h("div", { class: `toast ${kind}` }, text);
+  const one = h("div", { class: `toast ${kind}`, onclick: () => one.remove() }, text);
   toasts.append(one);
   setTimeout(() => one.remove(), kind === "bad" ? 9000 : 4500);
 }

@@ -75,7 +75,7 @@ export function chooseScope(current) {
       class: "input",
       id: "scope-where",
       value: chosen.where.join("; "),
-      placeholder: "author=Lindqvist; date>=2024; tag!=draft",
+      placeholder: "author=Lindqvist; date>=2024",
       autocomplete: "off",
     });
     const dialog = h(

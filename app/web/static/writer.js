@@ -44,7 +44,7 @@ export function mountWriter(node) {
     class: "input",
     type: "text",
     maxlength: "500",
-    placeholder: "http://localhost:11434/v1#qwen3:4b, or a checkpoint",
+    placeholder: "http://localhost:11434/v1#qwen3:4b",
     "aria-label": "Writer: address of a server, folder of a checkpoint, or its name on the hub",
     list: "writer-models",
     onchange: () => offerModels(),
