@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +18,19 @@ from functools import cache
 from pathlib import Path
 
 from app.web import gradio_styles
-from app.web.words import mark_address, page_words
+from retrieval.types.answers import (
+    FOR_WRITERS,
+    FROM_ITSELF,
+    ONE_SENTENCE,
+    OUTCOMES,
+    QUOTED_INSTEAD,
+    SET_ASIDE,
+    WHO_CHOSE,
+    WRITER_SET_UP,
+)
 
 STATIC = Path(__file__).parent / "static"
+_MARK = STATIC / "mark.svg"
 STYLES = ("frame.css", "cairn.css", "writer.css")
 
 _IMPORT = re.compile(r'^import \{(?P<names>[^}]*)\} from "\./(?P<module>[\w-]+\.js)";\n', re.MULTILINE)
@@ -107,3 +119,25 @@ def _add(name: str, modules: Mapping[str, str], parts: dict[str, str], above: tu
 
 def _of(module: str) -> str:
     return f"module_{module.removesuffix('.js').replace('-', '_')}"
+
+
+def page_words() -> str:
+    """The module `words.js`: what `retrieval.types.answers` says, the mark, and which style sheets Gradio has."""
+    values = {
+        "OUTCOMES": OUTCOMES,
+        "WHO_CHOSE": WHO_CHOSE,
+        "FROM_ITSELF": FROM_ITSELF,
+        "FOR_WRITERS": FOR_WRITERS,
+        "ONE_SENTENCE": ONE_SENTENCE,
+        "WRITER_SET_UP": WRITER_SET_UP,
+        "QUOTED_INSTEAD": QUOTED_INSTEAD,
+        "SET_ASIDE": SET_ASIDE,
+        "MARK": mark_address(),
+        "FRAME_STYLES": [f"./assets/{name}" for name in gradio_styles.sheet_names()],
+    }
+    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in values.items())
+
+
+def mark_address() -> str:
+    """Cairn's mark as an address of its own content, which nobody has to fetch."""
+    return "data:image/svg+xml;base64," + base64.b64encode(_MARK.read_bytes()).decode()

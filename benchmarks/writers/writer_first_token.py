@@ -37,7 +37,7 @@ from model.checkpoint.chat_model import ChatModel
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_chat_model
 from retrieval.library import Library
-from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest
+from retrieval.types.writer import WriterPassage, WriterRequest
 from retrieval.writers.local import LoadedWriter, loaded_writer, passage_ids, write_over
 from retrieval.writers.prompt import closing_text
 from tests.tiny_model import CHAT_TEMPLATE
@@ -146,7 +146,7 @@ def main() -> None:
     finder = subject.load(arguments.model)
     model, twin = chosen_model(arguments, finder)
     passages = passages_of(model, finder, arguments.passages, arguments.tokens)
-    request = WriterRequest(INSTRUCTION, QUESTION, passages, options=WriterOptions(max_tokens=2))
+    request = WriterRequest(INSTRUCTION, QUESTION, passages, max_tokens=2)
     read = passage_ids(model, passages)
     suffix = model.suffix_ids(f"{INSTRUCTION}\n\n{closing_text(request)}")
     ids = torch.tensor([[*model.prefix_ids, *(token for tokens in read for token in tokens), *suffix]])

@@ -39,17 +39,8 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class WriterOptions:
-    """`temperature` 0 is greedy; `seed` counts only above 0."""
-
-    max_tokens: int = 512
-    temperature: float = 0.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class WriterRequest:
-    """What to write. How it becomes a prompt, `retrieval.writers.prompt` says for all writers."""
+    """What to write, in the likeliest words. How it becomes a prompt, `retrieval.writers.prompt` says."""
 
     instruction: str
     question: str
@@ -57,7 +48,7 @@ class WriterRequest:
     conversation: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
     """What was written down before about parts of documents; numbers in them are kept."""
-    options: WriterOptions = WriterOptions()
+    max_tokens: int = 512
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def write_over(
     loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
 ) -> Generator[WriterToken, None, Written]:
     """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
-    model, options = loaded.model, request.options
+    model = loaded.model
     passages_ids = passage_ids(model, request.passages)
     segments: list[Segment | Sequence[int]] = []
     stored_tokens = 0
@@ -98,9 +98,9 @@ def write_over(
     numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
     instruction = with_labels(request.instruction.strip(), numbers)
     suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
-    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + options.max_tokens)
+    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + request.max_tokens)
     fed = read_question(text, suffix, repair)
-    sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
+    sampling = Sampling(max_tokens=request.max_tokens)
     citations = CitationStream(numbers or numbers_in(request.notes))
     pieces = write_answer(text, fed, sampling, cancelled)
     while True:

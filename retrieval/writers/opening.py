@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrieval.errors import CairnError, WriterError
 from retrieval.types.serialisation import Record
-from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest
+from retrieval.types.writer import Writer, WriterPassage, WriterRequest
 
 if TYPE_CHECKING:
     from model.checkpoint.chat_model import FewBits
@@ -67,7 +67,7 @@ class Trial(Record):
 def try_writer(writer: Writer) -> Trial:
     """Never raises for what the writer does."""
     begun, first, pieces, problem = time.perf_counter(), 0.0, [], ""
-    request = WriterRequest(_INSTRUCTION, _QUESTION, (_PASSAGE,), options=WriterOptions(max_tokens=_MAX_TOKENS))
+    request = WriterRequest(_INSTRUCTION, _QUESTION, (_PASSAGE,), max_tokens=_MAX_TOKENS)
     try:
         for token in writer.write(request, lambda: False):
             first = first or time.perf_counter() - begun

@@ -249,13 +249,14 @@ class ServerWriter:
 
     def _pieces(self, request: WriterRequest) -> Iterator[_Piece]:
         """Runs in the background thread."""
-        client, options = self._client(), request.options
-        wanted: dict[str, Any] = {"temperature": options.temperature, "max_tokens": options.max_tokens}
-        if options.temperature > 0:
-            wanted["seed"] = options.seed
+        client = self._client()
         said: Any = messages(request)  # as the client types it, a dictionary of its own for each role
         stream: Any = client.chat.completions.create(
-            model=self._chosen_model(client), messages=said, stream=True, **wanted
+            model=self._chosen_model(client),
+            messages=said,
+            stream=True,
+            temperature=0.0,
+            max_tokens=request.max_tokens,
         )
         with stream:
             for number, chunk in enumerate(stream):
@@ -263,7 +264,7 @@ class ServerWriter:
                 yield piece
                 if piece.finish:
                     return
-                if number >= options.max_tokens + _MORE_PIECES:
+                if number >= request.max_tokens + _MORE_PIECES:
                     yield _Piece(finish="length")
                     return
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from retrieval.types.answers import Progress
-from retrieval.types.writer import Writer, WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.types.writer import Writer, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers.output_filter import tidied, without_repetition
 from retrieval.writers.passages import Portion
 from retrieval.writers.prompt import COMBINE, NOTES, NOTHING
@@ -41,7 +41,7 @@ class WholeDocuments:
     writer: Writer
     task: str
     passages: Sequence[WriterPassage]
-    options: WriterOptions
+    max_tokens: int
     cancelled: Callable[[], bool]
     portion: Portion
     done: int = 0
@@ -52,13 +52,13 @@ class WholeDocuments:
         `Writer.write`."""
         parts = self._parts()
         if len(parts) == 1:
-            request = WriterRequest(self.portion.instruction, self.task, parts[0], options=self.options)
+            request = WriterRequest(self.portion.instruction, self.task, parts[0], max_tokens=self.max_tokens)
             return (yield from tidied(self.writer, request, self.cancelled))
         self.total = len(parts) + 1
         notes: list[str] = []
         for part in parts:
             yield self._progress(f"reading {part[0].title}")
-            note = self._note(WriterRequest(NOTES, self.task, part, options=self._short()))
+            note = self._note(WriterRequest(NOTES, self.task, part, max_tokens=self._note_tokens))
             if self.cancelled():
                 return Written("cancelled")
             if note.rstrip(".") != NOTHING.rstrip("."):
@@ -66,7 +66,7 @@ class WholeDocuments:
             self.done += 1
         notes = yield from self._combined(notes)
         yield self._progress("writing the answer")
-        request = WriterRequest(COMBINE, self.task, notes=tuple(notes), options=self.options)
+        request = WriterRequest(COMBINE, self.task, notes=tuple(notes), max_tokens=self.max_tokens)
         written = yield from tidied(self.writer, request, self.cancelled)
         self.done = self.total
         return written
@@ -88,7 +88,7 @@ class WholeDocuments:
             shorter = []
             for group in groups:
                 yield self._progress("combining notes")
-                request = WriterRequest(COMBINE, self.task, notes=tuple(group), options=self._short())
+                request = WriterRequest(COMBINE, self.task, notes=tuple(group), max_tokens=self._note_tokens)
                 shorter.append(self._note(request)[: NOTES_CHARACTERS // 3])
                 if self.cancelled():
                     return shorter
@@ -99,8 +99,9 @@ class WholeDocuments:
     def _note(self, request: WriterRequest) -> str:
         return without_repetition("".join(token.text for token in tidied(self.writer, request, self.cancelled)))
 
-    def _short(self) -> WriterOptions:
-        return replace(self.options, max_tokens=min(_NOTE_TOKENS, self.options.max_tokens))
+    @property
+    def _note_tokens(self) -> int:
+        return min(_NOTE_TOKENS, self.max_tokens)
 
     def _progress(self, note: str) -> Progress:
         return Progress(self.done, self.total, note)

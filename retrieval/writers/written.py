@@ -41,7 +41,7 @@ from retrieval.types.answers import (
     WriterUse,
 )
 from retrieval.types.records import Scope
-from retrieval.types.writer import Turn, Writer, WriterOptions, WriterRequest, WriterToken, Written
+from retrieval.types.writer import Turn, Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import citations_in
 from retrieval.writers.claims import Beside, ClaimChecker, is_upheld, quoted_beside, without_unfinished
 from retrieval.writers.output_filter import refuses, tidied, without_repetition
@@ -237,11 +237,11 @@ class WrittenAnswerer:
         return [Turn(head.question, head.text) for head in reversed(heads)]
 
     def _steps(self, asked: _Asked, cancelled: Callable[[], bool]) -> Generator[Progress | WriterToken, None, Written]:
-        passages, options = writer_passages(asked.found.passages), WriterOptions(max_tokens=self._question.max_tokens)
+        passages, most = writer_passages(asked.found.passages), self._question.max_tokens
         if asked.whole:
-            task = WholeDocuments(self._writer, asked.text, passages, options, cancelled, asked.portion)
+            task = WholeDocuments(self._writer, asked.text, passages, most, cancelled, asked.portion)
             return (yield from task.run())
-        request = WriterRequest(asked.portion.instruction, asked.text, passages, notes=_hint(asked), options=options)
+        request = WriterRequest(asked.portion.instruction, asked.text, passages, notes=_hint(asked), max_tokens=most)
         return (yield from tidied(self._writer, request, cancelled))
 
     def _draft(

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.web import bundle as bundle_module
-from app.web.bundle import bundle, page_assets
-from app.web.words import page_words
+from app.web.bundle import bundle, page_assets, page_words
 from retrieval.library import Library
 from tests.app.serving import OWNER_TOKEN
 

@@ -1,4 +1,4 @@
-// What the server puts into the page as its module `words.js` (app/web/words.py).
+// What the server puts into the page as its module `words.js` (app/web/bundle.py).
 
 /** For each outcome of a question: what it is called, and what that means. */
 export const OUTCOMES: Record<string, [string, string]>;

@@ -114,7 +114,7 @@ def test_content_in_parts_and_fields_of_other_models_are_accepted(
         max_tokens=9,
     )
     (request,) = writer.requests
-    assert request.question == QUESTION and request.options.max_tokens == 9
+    assert request.question == QUESTION and request.max_tokens == 9
 
 
 def test_without_the_token_nobody_is_let_in(address: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from model.checkpoint.load import load_chat_model
 from retrieval.engine.workspace import documents_folders
 from retrieval.errors import InvalidRequest, WriterError
-from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest, WriterToken, Written
+from retrieval.types.writer import WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers import local
 from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
 from retrieval.writers.local_memory import stored_bytes
@@ -38,7 +38,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(passages: tuple[WriterPassage, ...] = PASSAGES, max_tokens: int = 8) -> WriterRequest:
-    return WriterRequest("Answer.", "Where is the key?", passages, options=WriterOptions(max_tokens=max_tokens))
+    return WriterRequest("Answer.", "Where is the key?", passages, max_tokens=max_tokens)
 
 
 def written(

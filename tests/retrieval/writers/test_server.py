@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from retrieval.errors import WriterError
-from retrieval.types.writer import WriterOptions, WriterPassage, WriterRequest, Written
+from retrieval.types.writer import WriterPassage, WriterRequest, Written
 from retrieval.writers import server as server_module
 from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.server import ServerWriter
@@ -26,7 +26,7 @@ from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
 
 PASSAGE = WriterPassage(1, "d", "Handbook", (3,), "The dam was raised in 1981.")
-REQUEST = WriterRequest("Answer.", "When was the dam raised?", (PASSAGE,), options=WriterOptions(max_tokens=20))
+REQUEST = WriterRequest("Answer.", "When was the dam raised?", (PASSAGE,), max_tokens=20)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_the_answer_streams_and_the_server_gets_the_passages_and_the_options(ser
 
 
 def test_an_answer_that_was_cut_off_says_so(server: ChatServer) -> None:
-    short = WriterRequest("Answer.", "When?", options=WriterOptions(max_tokens=2))
+    short = WriterRequest("Answer.", "When?", max_tokens=2)
     assert write(ServerWriter(server.address), short) == ("The dam", Written("length"))
 
 
