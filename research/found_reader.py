@@ -13,9 +13,8 @@ nearly as well as the best one that holds it; windows that hold it elsewhere nei
 tables row by row as the product writes them.
 
 `train` goes on from a reader: a question with four windows, of which at most two answer and the others are those that
-search liked best. Of ten batches five are of `--found`, two of `--sets`, two of made rows that a code, a day or a
-number tells apart, one of the joint recipe's questions. Weights are multiplied in bfloat16 and kept in float32. A run
-that was stopped goes on from where it last saved.
+search liked best. Of ten batches six are of `--found`, two of `--sets`, two of the joint recipe's questions. Weights
+are multiplied in bfloat16 and kept in float32. A run that was stopped goes on from where it last saved.
 
 Axes: Q questions, K rows (a question with one window each), T tokens of a row.
 """
@@ -45,7 +44,6 @@ from model.reading.second_look import ReadPassage, SecondLook, _token_ranges, _w
 from model.scoring.sentences import sentence_borders
 from research.fit_ranker import ROOT, Shown, ask_all
 from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
-from research.train.data.questions.coded_rows import make_coded_rows
 from research.train.engine.run_state import log_record, resume_state, save_state
 from research.train.recipes.joint_reader import JointRun, joint_loss, training_questions
 from research.train.recipes.rounding import save_reader
@@ -61,9 +59,8 @@ LONGEST_PASSAGE = 200
 _BETWEEN_WORDS = r"[^\w$%€£#]+"
 SETS = {"sroie_forms": 1500, "cuad": 1500, "qasper": 600, "hotpotqa": 500, "hybrid_tables": 1500, "wtq": 3000}
 """At most so many questions of each."""
-MIX = "ffscfofcfs"
-"""Of which kind the batches are, in turn: found, sets, coded rows, others."""
-CODED = 4000
+MIX = "ffsfofffso"
+"""Of which kind the batches are, in turn: found, sets, others."""
 SOURCES = (
     "squad11:3000", "squad20:3000", "policyqa:1500", "qed_nq:1500", "quac:1000", "openstax_glossary:800",
     "medquad:400", "tables:1500",
@@ -200,7 +197,6 @@ def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps
     of_kind = {
         "f": FoundBatches(look.tokenizer, read_found(found)),
         "s": FoundBatches(look.tokenizer, read_found(sets)),
-        "c": FoundBatches(look.tokenizer, coded_questions(CODED, look.tokenizer)),
     }
     half = copy.deepcopy(master).to(torch.bfloat16)
     for module in half.modules():
@@ -264,8 +260,7 @@ def read_sets(folder: Path, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
                     break
                 text, spans = _placed(row)
                 if text and (spans or not row["answers"]):
-                    title = row["table"]["caption"] if row.get("table") else row["context_title"]
-                    yield FoundQuestion(row["question"], _cut(row["question"], title, text, spans, tokenizer))
+                    yield FoundQuestion(row["question"], _cut(row, text, spans, tokenizer))
                     taken += 1
 
 
@@ -284,22 +279,9 @@ def _placed(row: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:
     return whole, found if len(found) == 1 else []
 
 
-def coded_questions(most: int, tokenizer: Tokenizer) -> list[FoundQuestion]:
-    """Made questions about rows that a code tells apart."""
-    made = []
-    for each in make_coded_rows(most):
-        cut = [
-            _cut(each.asked, text.title, text.text, [text.span] if text.span else [], tokenizer) for text in each.texts
-        ]
-        made.append(FoundQuestion(each.asked, tuple(window for windows in cut for window in windows)))
-    return made
-
-
-def _cut(
-    question: str, title: str, text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer
-) -> tuple[Window, ...]:
-    """The windows of a text. Of those that do not answer, the most words of the question have the highest score."""
-    asked, windows = set(question.lower().split()), []
+def _cut(row: dict[str, Any], text: str, spans: Sequence[tuple[int, int]], tokenizer: Tokenizer) -> tuple[Window, ...]:
+    title = row["table"]["caption"] if row.get("table") else row["context_title"]
+    asked, windows = set(row["question"].lower().split()), []
     for start, stop in _borders(ReadPassage(title, text, list(sentence_borders(text))), tokenizer):
         inside = tuple((a - start, b - start) for a, b in spans if start <= a and b <= stop)
         words = len(asked & set(text[start:stop].lower().split()))
