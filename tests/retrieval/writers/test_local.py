@@ -260,4 +260,4 @@ def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
     assert report["repair"] == 1.0
     assert "reads all passages again" in problems[0] and "0.60" in problems[0]
     _, problems = writer_report(LocalWriter("/nowhere", home=tmp_path), tmp_path)
-    assert "no checkpoint at /nowhere" in problems[0]
+    assert "no checkpoint at nowhere" in problems[0], "users see it too, and no path of the machine"
