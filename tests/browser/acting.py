@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -63,9 +63,9 @@ def held_back(page: Any, address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def overtaken(page: Any, address: str) -> Iterator[None]:
+def overtaken(page: Any, address: str) -> Iterator[Callable[[], None]]:
     """The first request to an address that matches is answered as things were then, but only when the block ends;
-    later ones are answered at once."""
+    later ones are answered at once. Gives what waits until that first one has been made."""
     late: list[Any] = []
 
     def hold(route: Any) -> None:
@@ -75,15 +75,32 @@ def overtaken(page: Any, address: str) -> Iterator[None]:
             late.append(route)
             late.append(route.fetch())
 
+    def begun() -> None:
+        while len(late) < 2:
+            page.wait_for_timeout(10)
+
     page.route(re.compile(address), hold)
-    yield
-    while len(late) < 2:
-        page.wait_for_timeout(10)
+    yield begun
+    begun()
     route, response = late
     with page.expect_response(lambda one: one.request == route.request):
         route.fulfill(response=response)
     page.wait_for_timeout(100)  # for what the page must not do with it
     page.unroute(re.compile(address))
+
+
+def reload(page: Any) -> None:
+    """Closing the viewer goes back in the history, which takes a moment; a page that is loaded meanwhile is lost."""
+    page.wait_for_function("() => !history.state?.viewer || document.querySelector('dialog.viewer[open]')")
+    page.reload()
+
+
+def box(part: Any) -> dict[str, float]:
+    """Where a part of the page is drawn, once it is."""
+    while True:
+        expect(part).to_be_visible()
+        if found := part.bounding_box():  # none while it is drawn anew
+            return dict(found)
 
 
 def escape(page: Any) -> None:

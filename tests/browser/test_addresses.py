@@ -15,7 +15,7 @@ from tests.app.small_library import QUESTION, held, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, held_back, view  # noqa: E402
+from tests.browser.acting import ask, held_back, reload, view  # noqa: E402
 
 AN_ANSWER = re.compile(r"#/ask/[0-9a-f]{32}$")
 
@@ -31,7 +31,7 @@ def test_other_views_a_reload_and_back_keep_the_conversation(
     expect(page).to_have_url(re.compile("#/library$"))
     view(page, "Ask")
     expect(page).to_have_url(address)
-    page.reload()
+    reload(page)
     expect(page.locator(".question")).to_have_text(QUESTION)
     page.go_back()
     expect(page).to_have_url(re.compile("#/library$"))
@@ -54,7 +54,7 @@ def test_an_answer_that_is_left_in_the_middle_is_marked_and_gone_on_with(
     view(page, "Library")
     view(page, "Ask")
     expect(page.locator(".question")).to_have_text(QUESTION)
-    page.reload()
+    reload(page)
     expect(page.locator(".question")).to_have_text(QUESTION)
     expect(page.locator(".turn .interrupted")).to_be_visible()
     let_go()
@@ -116,7 +116,7 @@ def test_back_and_forward_lead_through_all_views_an_empty_conversation_and_the_p
     expect(viewer).to_have_count(0)
     page.go_forward()
     expect(viewer).to_have_text("Page 1 of 6")
-    page.reload()
+    reload(page)
     expect(page.locator(".question")).to_have_text(QUESTION)
     expect(viewer).to_have_count(0)
     page.go_back()  # no dead step: the page that was open left none behind

@@ -21,7 +21,7 @@ from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, held
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, escape, held_back, in_its_own_words, view  # noqa: E402
+from tests.browser.acting import ask, escape, held_back, in_its_own_words, reload, view  # noqa: E402
 from tests.browser.pages import squeezed, text_under  # noqa: E402
 
 BEES = "There are fourteen hives behind the mill. The bees fly from March to September."
@@ -238,7 +238,7 @@ def test_a_question_can_be_kept_to_chosen_documents(
     ask(page, "How long is the path?")
     assert set(page.locator(".passage-title").all_inner_texts()) == {"Walks around the lake"}
 
-    page.reload()
+    reload(page)
     expect(page.locator("#scope")).to_contain_text("Walks around the lake")
     page.get_by_role("button", name="New conversation").click()
     ask(page, "How long is the path?")
@@ -247,7 +247,7 @@ def test_a_question_can_be_kept_to_chosen_documents(
 
     watch.expected_statuses.add(404)  # what is gone is asked for, by its id
     library.documents.delete([document.id for document in library.documents.list() if document.source == WALKS])
-    page.reload()
+    reload(page)
     expect(page.locator(".toast")).to_have_text("Some of what was chosen is gone. Questions now ask all documents.")
     expect(page.locator("#scope")).to_have_text("All documents")
 
@@ -293,7 +293,7 @@ def test_a_library_with_nothing_but_the_sample_asks_for_files_beside_its_questio
     (document,) = library.documents.list()
     described = describe(document, library.documents.page_text(document.id, 1).text, ["Who was Martha Lindqvist?"])
     keep(library._workspace.pages_folder / document.id, described)
-    page.reload()
+    reload(page)
     expect(page.locator(".first-files")).to_contain_text("Drop documents here")
     expect(page.locator(".sample")).to_contain_text(["Who was Martha Lindqvist?"])
 
@@ -456,7 +456,7 @@ def test_history_survives_a_reload_and_a_link_opens_the_answer(
     page = open_tab(serve(library))
     ask(page, QUESTION)
     expect(page).to_have_url(re.compile(r"#/ask/[0-9a-f]{32}$"))
-    page.reload()
+    reload(page)
     expect(page.locator(".question")).to_have_text(QUESTION)
     expect(page.locator(".passage").first).to_be_visible()
     view(page, "History")

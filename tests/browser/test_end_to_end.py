@@ -21,7 +21,7 @@ from tests.tiny_model import tiny_model
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import escape  # noqa: E402
+from tests.browser.acting import escape, reload  # noqa: E402
 
 TWO_COLUMNS = """<!doctype html><title>Two columns</title><style>@page { size: A5; margin: 15mm }
 body { columns: 2; font: 10pt/1.4 serif } h1 { font-size: 13pt }</style><h1>On the reservoir</h1>"""
@@ -75,7 +75,7 @@ def _upload(page: Any, columns_pdf: Path) -> None:
     page.locator("#file-input").set_input_files([SAMPLE, columns_pdf])
     page.get_by_role("button", name="Read all 2").click()
     expect(page.locator(".document")).to_have_count(2)
-    page.reload()
+    reload(page)
     expect(page.locator(".document")).to_have_count(2)
     expect(page.locator(".document .tag.ingesting")).to_have_count(0)
 

@@ -14,7 +14,7 @@ from tests.app.small_library import QUESTION
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, in_its_own_words, view_whole  # noqa: E402
+from tests.browser.acting import ask, in_its_own_words, reload, view_whole  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("attention_decides")
 
@@ -69,7 +69,7 @@ def test_heads_are_sorted_by_how_much_they_differ_and_folded_away_where_they_do_
     answer = library.answers.get(library.answers.list()[0].id)
     assert answer.heads > 3 and len(answer.passages) > 2 and len(answer.layers) == 1
     _with_heat(page, lambda head, passage: {(2, 1): 0.3, (0, 2): 0.2}.get((head, passage), 0.1))
-    page.reload()
+    reload(page)
     page.get_by_role("tab", name="Details").click()
     told = page.locator(".told li")
     expect(told).to_have_count(3)
@@ -86,7 +86,7 @@ def test_heads_are_sorted_by_how_much_they_differ_and_folded_away_where_they_do_
 
     page.unroute_all()
     _with_heat(page, lambda _head, _passage: 0.1)
-    page.reload()
+    reload(page)
     page.get_by_role("tab", name="Details").click()
     expect(page.get_by_text("All attention heads read the passages alike.")).to_be_visible()
     expect(page.locator(".heat")).to_be_hidden()

@@ -19,7 +19,7 @@ from tests.app.small_library import QUESTION, WALKS, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, escape, in_its_own_words, view, view_whole  # noqa: E402
+from tests.browser.acting import add_files, ask, box, escape, in_its_own_words, reload, view, view_whole  # noqa: E402
 
 HOSTILE = "${alert(1)} {{alert(2)}} <img src=x onerror=alert(3)> `alert(4)` </script><script>alert(5)</script>"
 ELSEWHERE = "http://198.51.100.7"
@@ -185,7 +185,7 @@ def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callabl
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
     page.get_by_label("Word for word from the documents").check()
     expect(page.locator("#setting-state")).to_contain_text("answers word for word from the documents")
-    page.reload()
+    reload(page)
     expect(page.locator("#setting-top-k input[type=number]")).to_have_value("3")
     expect(page.get_by_label("Word for word from the documents")).to_be_checked()
     view(page, "Ask")
@@ -223,7 +223,7 @@ def test_light_and_dark_are_chosen_and_remembered(
     for _ in range(2):
         page.get_by_role("button", name=re.compile("^Appearance")).click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    page.reload()
+    reload(page)
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page.locator("body")).to_have_class(re.compile("dark"))
 
@@ -258,14 +258,14 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
-    assert page.get_by_label("Folder on this machine").bounding_box()["width"] > 200
+    assert box(page.get_by_label("Folder on this machine"))["width"] > 200
     view(page, "Library")
     assert page.evaluate(UNDER_ICONS) == [], "names stand beside the icons"
     page.get_by_label("Choose Handbook of the reservoir").check()
-    said, move = (page.locator(part).bounding_box() for part in (".bulk .grow", ".bulk select"))
+    said, move = (box(page.locator(part)) for part in (".bulk .grow", ".bulk select"))
     assert said["y"] + said["height"] <= move["y"], "what is chosen stands above what can be done with it"
     page.get_by_role("button", name="Properties of Walks around the lake").click()
-    at = page.get_by_role("dialog").bounding_box()
+    at = box(page.get_by_role("dialog"))
     assert at["x"] >= 8 and at["x"] + at["width"] <= 382
 
 

@@ -24,7 +24,7 @@ from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, escape, held_back, overtaken, view  # noqa: E402
+from tests.browser.acting import add_files, ask, escape, held_back, overtaken, reload, view  # noqa: E402
 
 PATH = "How long is the path around the lake?"
 
@@ -151,8 +151,9 @@ def test_a_conversation_that_is_left_before_it_is_there_does_not_come(
     ask(page, QUESTION)
     (answer,) = library.answers.list()
     page.get_by_role("button", name="New conversation").click()
-    with overtaken(page, f"/answers/{answer.id}$"):
+    with overtaken(page, f"/answers/{answer.id}$") as begun:
         page.evaluate(f"location.hash = '#/ask/{answer.id}'")
+        begun()
         page.go_back()
         expect(page).to_have_url(re.compile("#/ask$"))
     expect(page.locator(".question")).to_have_count(0)
@@ -189,8 +190,9 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
     page = open_tab(url)
     chips, scope = page.locator(".sample"), page.locator("#scope")
     expect(chips).to_have_count(2)
-    with overtaken(page, "/suggestions"):  # asked for because of a change
+    with overtaken(page, "/suggestions") as begun:  # asked for because of a change
         renamed(url, library, WALKS, "On foot")
+        begun()  # else both changes may come as one
         httpx.post(
             f"{url}/api/v1/documents/delete",
             json={"document_ids": [one.id for one in library.documents.list(search=RESERVOIR)]},
@@ -219,7 +221,7 @@ def test_a_document_that_was_chosen_has_its_name_although_it_is_fetched_late(
     page.get_by_label("Walks around the lake").check()
     page.get_by_role("button", name="Use these").click()
     with overtaken(page, f"/documents/{walks.id}$"):
-        page.reload()
+        reload(page)
         page.locator("#scope").click()
         expect(page.get_by_label("Walks around the lake")).to_be_checked()
         page.get_by_role("button", name="Use these").click()

@@ -26,7 +26,7 @@ from tests.app.small_library import PAGES, RESERVOIR, WALKS, ByHand, pdf_of
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask  # noqa: E402
+from tests.browser.acting import add_files, ask, reload  # noqa: E402
 
 CHANGED = """shown => {
     const now = [...document.querySelectorAll(".jobs, .job")].map((each) => each.innerText);
@@ -84,7 +84,7 @@ def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
         expect(first).to_contain_text("tokens/s")
         expect(first).to_contain_text("left")
 
-        page.reload()
+        reload(page)
         expect(page.locator(".job", has_text="first.pdf")).to_contain_text("of 6")
         other = open_tab(f"{url}/#/library", same=page)
         expect(other.locator(".job")).to_have_count(2)

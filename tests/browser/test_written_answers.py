@@ -21,7 +21,7 @@ from tests.scripted_writer import ScriptedWriter
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import ask, escape, view  # noqa: E402
+from tests.browser.acting import ask, escape, reload, view  # noqa: E402
 
 RAISED = "The dam was raised by three metres in 1981"
 CHANGED = "The dam was raised by three metres in 1974"
@@ -123,7 +123,7 @@ def test_citations_and_checked_sentences_lead_to_the_page(
     expect(page.locator(".viewer .position")).to_have_text("Page 1 of 6")
     escape(page)
     expect(page.locator(".viewer")).to_be_hidden()
-    page.reload()
+    reload(page)
     expect(page.locator(".claims li")).to_have_count(3)
 
 
