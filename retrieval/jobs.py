@@ -64,7 +64,7 @@ class Jobs:
 
     @catalogue_errors()
     def cancel(self, job_id: str) -> Job:
-        """A running job stops within one window. What it stored stays, unseen, until it is retried or deleted."""
+        """A running job stops within one pass. What it stored stays, unseen, until it is retried or deleted."""
         return self._view.job(self._catalogue.cancel_job(job_id))
 
     @catalogue_errors()

@@ -24,7 +24,7 @@ from retrieval.types.records import Job, Scope
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
 PAGES_READ = 10
-STOPPED_SECONDS = 120.0  # a cancelled job stops within one window, however large the model
+STOPPED_SECONDS = 120.0  # a cancelled job stops within one pass, however large the model
 Plain = dict[str, Any]
 CitationFormat = Literal["text", "bibtex", "csl-json"]
 CITATION_TYPES = {
@@ -164,7 +164,7 @@ def _add_jobs(routes: APIRouter) -> None:
 
     @routes.post("/jobs/{job_id}/cancel", tags=["jobs"])
     def cancel(library: RequestLibrary, job_id: str, background: BackgroundTasks, discard: bool = False) -> Plain:
-        """Stops within one window; `discard`: and then the document goes, with what was stored of it."""
+        """Stops within one pass; `discard`: and then the document goes, with what was stored of it."""
         job = library.jobs.cancel(job_id)
         if discard:
             background.add_task(_discard, library, job)
