@@ -26,7 +26,6 @@ _TERM = re.compile(
 )
 _LONGEST_ROW, _LONGEST_FIELD = 800, 180  # characters
 _NAMED_CELL = re.compile(r"([^\s:;][^:;!?…\n]{0,99}): \S")
-_TICKED = "? ticked ☒ "
 _SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
@@ -91,30 +90,20 @@ def _rows(text: str, low: int, high: int) -> Iterator[tuple[int, int]]:
 def is_row(line: str) -> bool:
     """Whether a line is the row of a table as it is read from files: "Item: Pump; Supplier: Voda s.r.o.; Price: 12."
     The first cell may have no name, and a cell may have semicolons."""
-    return bool(cells_of(line))
+    return bool(column_names(line))
 
 
-def cells_of(line: str) -> list[tuple[str, str]]:
-    """The cells of a row, each with the name before it ("" for none); nothing if the line is none."""
-    cells = [_cell(cell) for cell in line.split("; ")] if "; " in line else []
-    named = sum(bool(name) for name, _ in cells)
-    return cells if named > 1 and 2 * named > len(cells) else []
-
-
-def _cell(text: str) -> tuple[str, str]:
-    named = _NAMED_CELL.match(text)
-    if named is None or _SENTENCE_WITHIN.search(named[0]):
-        return "", text
-    return named[1], text[named.end() - 1 :]
+def column_names(line: str) -> list[str]:
+    """What stands before the cells of a row; nothing if the line is none."""
+    cells = line.split("; ") if "; " in line else []
+    names = [found[1] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
+    return names if len(names) > 1 and 2 * len(names) > len(cells) else []
 
 
 def is_field(line: str) -> bool:
-    """Whether a line is a field of a form: a label and what stands in it ("Due date: 13 September 2026."), or a
-    question and what is ticked of its answers."""
-    if len(line) > _LONGEST_FIELD or "\n" in line.strip():
-        return False
-    named = _NAMED_CELL.match(line)
-    return _TICKED in line or (named is not None and _SENTENCE_WITHIN.search(named[0]) is None)
+    """Whether a line is a field of a form: a label and what stands in it ("Due date: 13 September 2026.")."""
+    named = _NAMED_CELL.match(line) if len(line) <= _LONGEST_FIELD and "\n" not in line.strip() else None
+    return named is not None and _SENTENCE_WITHIN.search(named[0]) is None
 
 
 def is_term(line: str) -> bool:

@@ -43,10 +43,6 @@ Cells = tuple[str, Sequence[Sequence[str]]]
 """A table: its caption, or "", and its rows."""
 
 
-EARLIER = "Earlier message, quoted: "
-"""Before every paragraph that a message quotes of those before it."""
-
-
 Kind = AsideKind | Literal[""]
 """Of a run of text: why it is set aside; "" for what a reader of the file sees as valid."""
 

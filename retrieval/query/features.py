@@ -9,25 +9,19 @@ Axes: S sentences, F features.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from model.reading.second_look import FoundSpan
+from model.scoring.sentences import column_names
 from retrieval.index.terms import asked_terms, terms_of
-from retrieval.query.named import (
-    full_terms,
-    in_numbered,
-    is_named_row,
-    of_earlier_message,
-    of_other_code,
-    of_other_row,
-)
 from retrieval.query.sentences import Sentence
 from retrieval.query.versions import later_shares, name_shares
 
@@ -46,11 +40,6 @@ class Asked:
     def terms(self) -> frozenset[str]:
         """Without small words."""
         return frozenset(asked_terms(self.text))
-
-    @cached_property
-    def in_full(self) -> frozenset[str]:
-        """With small words; days and months in full."""
-        return frozenset(full_terms(self.text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,37 +63,10 @@ class Sentences:
     unmatched: float = 0.0
     """Share of the question's words that no block found holds."""
 
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Of the documents, by id."""
-
     @cached_property
     def terms(self) -> list[set[str]]:
         """Of each sentence with what it refers back to."""
         return [terms_of(f"{each.referent} {each.text}") for each in self.items]
-
-    @cached_property
-    def of_other(self) -> list[bool]:
-        numbers = [any(self._numbered) and not there for there in self._numbered]
-        signs = (
-            of_other_code(self.asked.terms, self.terms),
-            of_other_row(self.asked.in_full, [each.text for each in self.items], self.documents),
-            of_earlier_message(self.asked.terms, self.terms, self.texts, self.documents, self._starts),
-            numbers,
-        )
-        return [any(each) for each in zip(*signs, strict=True)]
-
-    @cached_property
-    def of_named(self) -> list[bool]:
-        rows = [is_named_row(self.asked.in_full, each.text) for each in self.items]
-        return [any(each) for each in zip(rows, self._numbered, strict=True)]
-
-    @property
-    def _starts(self) -> list[int]:
-        return [each.start for each in self.items]
-
-    @cached_property
-    def _numbered(self) -> list[bool]:
-        return in_numbered(self.asked.text, self.texts, self.documents, self._starts)
 
 
 @dataclass(frozen=True)
@@ -142,13 +104,43 @@ def term_overlap(sentences: Sentences) -> Tensor:
 
 
 def of_other(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence is about another part, rule or row than the one that the question names."""
-    return torch.tensor(sentences.of_other, dtype=torch.float32)
+    """0 or 1: whether a sentence is about another part or row than the one that the question names."""
+    asked, terms = sentences.asked.terms, sentences.terms
+    names = [column_names(each.text) for each in sentences.items]
+    tables = [(of, *each[1:]) if each else None for of, each in zip(sentences.documents, names, strict=True)]
+    rows = other_rows(asked, terms, tables)
+    return torch.tensor([float(one or other) for one, other in zip(other_codes(asked, terms), rows, strict=True)])
 
 
-def of_named(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence stands under the number, or is the row, that the question names."""
-    return torch.tensor(sentences.of_named, dtype=torch.float32)
+def other_codes(asked: Set[str], terms_S: Sequence[Set[str]]) -> list[bool]:
+    """Whether a sentence names a code of the kind asked for ("VK-2040-A" or "C157"), but not that one."""
+    codes = {term for term in asked if is_code(term)}
+    kinds = set(map(kind_of, codes))
+    named = [{term for term in terms if is_code(term) and kind_of(term) in kinds} for terms in terms_S]
+    return [bool(those) and not those & codes for those in named]
+
+
+def other_rows(asked: Set[str], terms_S: Sequence[Set[str]], tables_S: Sequence[object]) -> list[bool]:
+    """Whether another row of a sentence's table holds the same of the question's words and more. `tables_S`: None for
+    what is no row."""
+    held: dict[object, list[Set[str]]] = defaultdict(list)
+    for table, terms in zip(tables_S, terms_S, strict=True):
+        held[table].append(terms & asked)
+    return [
+        table is not None and any(terms & asked < more for more in held[table])
+        for table, terms in zip(tables_S, terms_S, strict=True)
+    ]
+
+
+def is_code(term: str) -> bool:
+    """Whether a term is made of letters and digits: a part, a form, a version."""
+    return any(map(str.isdigit, term)) and any(map(str.isalpha, term))
+
+
+def kind_of(code: str) -> str:
+    """What codes of one series have in common: runs of letters as "a", of digits as "0", and what is between."""
+    kinds = ("0" if letter.isdigit() else "a" if letter.isalpha() else letter for letter in code)
+    return "".join(kind for kind, _ in groupby(kinds))
 
 
 def length(sentences: Sentences) -> Tensor:
@@ -176,7 +168,6 @@ FEATURES = {
         Feature("later_version", "before", later_version),
         Feature("term_overlap", "before", term_overlap),
         Feature("of_other", "before", of_other),
-        Feature("of_named", "before", of_named),
         Feature("length", "before", length),
         Feature("block_rank", "before", block_rank),
         Feature("reader_logprob", "after", reader_logprob),

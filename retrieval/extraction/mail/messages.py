@@ -19,7 +19,7 @@ from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, Message, attached_parts, from_message, message_part
 from retrieval.extraction.markup import WebPage, clean_text, read_html, text_bytes
-from retrieval.extraction.parts import EARLIER, Block, Part, from_parts
+from retrieval.extraction.parts import Block, Part, from_parts
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _HEAD = ("Subject", "From", "To", "Cc", "Date")
@@ -27,6 +27,7 @@ _DEEPEST = 20
 _STUB = 2  # a plain text is one if the web page beside it has so many times its letters
 _QUOTED = re.compile(r"\s*>")
 _INTRODUCES = re.compile(r".*(?:wrote|writes|schrieb|écrit|escribió|ha scritto|schreef).*:\s*$", re.I)
+_EARLIER = "Earlier message, quoted: "
 _MESSAGES = 100_000  # of a mailbox
 _KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
 _NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.ics", "text/html": "page.html"}
@@ -229,7 +230,7 @@ def _quotation(lines: Sequence[str]) -> Iterator[Block]:
     for paragraph in "\n".join(lines).split("\n\n"):
         text = " ".join(line for line in paragraph.split("\n") if not _INTRODUCES.match(line)).strip()
         if text:
-            yield 0, EARLIER + text
+            yield 0, _EARLIER + text
 
 
 def _bytes(part: EmailMessage) -> bytes:

@@ -36,6 +36,41 @@ def test_another_code_of_the_kind_asked_for_tells_against_a_sentence():
     assert not of_other(made("What is the valve of 2040 made of?", parts)).any(), "a number is no code"
 
 
+POOLS = [
+    "Outdoor pool; Day: Monday; Opens: 9:00; Closes: 18:00.",
+    "Outdoor pool; Day: Tuesday; Opens: 10:00; Closes: 18:30.",
+    "Indoor pool; Day: Tuesday; Opens: 6:30; Closes: 21:30.",
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "right"),
+    [
+        ("When does the outdoor pool close on Tuesday?", [1]),
+        ("When does the indoor pool open on Tuesday?", [2]),
+        ("When does the outdoor pool close?", [0, 1]),
+        ("When does the sauna close?", [0, 1, 2]),
+    ],
+)
+def test_the_row_that_holds_more_of_the_questions_words_wins_among_those_of_its_table(question, right):
+    others = of_other(made(question, POOLS)).tolist()
+    assert [number for number, other in enumerate(others) if not other] == right
+
+
+def test_sentences_and_rows_of_other_tables_are_left_alone():
+    said = [POOLS[0], "Day: Tuesday; Guide: Ana; Price: 3.", "The pool is closed.", "It closes on Tuesday."]
+    assert not of_other(made("When does the outdoor pool close on Tuesday?", said)).any()
+
+
+def test_a_code_is_told_by_what_a_sentence_refers_back_to():
+    items = [
+        Sentence([(n, 0)], "It is made of tin.", n, 0, 18, [18], [(n, 1)], [], f"Valve {code} is old.")
+        for n, code in enumerate(("VK-1", "VK-2"))
+    ]
+    sentences = Sentences(Asked("What is VK-2 made of?"), items, ["d"] * 2, torch.zeros(2))
+    assert of_other(sentences).tolist() == [1, 0]
+
+
 def test_length_and_place_are_logarithms():
     assert length(made("", ["a", "a" * 50])).tolist() == pytest.approx([1.609, 3.912], abs=1e-3)
     assert block_rank(made("", TEXTS, ranks=[0, 1, 2, 7])).tolist() == pytest.approx([0, 0.693, 1.099, 2.079], abs=1e-3)

@@ -20,13 +20,13 @@ RANKER = Ranker(decision=Decision(none={"constant": -9.0}, right={"reader_logpro
 """p_right of a third: a sentence that the reader gives a chance of a half."""
 
 
-def quoted(text: str, count: int = 1, question: str = "", **chances: float) -> list[str]:
+def quoted(text: str, count: int = 1, **chances: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
     quoting = Quoting(model, blocks)
-    matches_QCL, read = torch.zeros(1, len(blocks), 16), reading_of(**chances)
-    given = {"question": question, "count": count, "ranker": RANKER}
-    found = best_sentences(quoting, matches_QCL, {"d": text}, read=read, **given)
+    found = best_sentences(
+        quoting, torch.zeros(1, len(blocks), 16), {"d": text}, read=reading_of(**chances), count=count, ranker=RANKER
+    )
     return [text[slice(*quoting.span(one.places))].strip() for one in found]
 
 
@@ -58,35 +58,6 @@ def test_the_better_neighbour_comes_first_until_the_quotation_is_full():
 
 def test_what_is_quoted_along_is_not_offered_again():
     assert len(quoted(TEXT, count=2, raised=0.5, leaked=0.3, road=0.1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("question", "text", "alone"),
-    [
-        (
-            "Where does VK-1 sit?",
-            "Valve VK-2 sits on top.\n\nValve VK-1 is small. It sits down.\n\nValve VK-3 is old. It is made of tin.",
-            "Valve VK-1 is small. It sits down.",
-        ),
-        (
-            "What does rule 2 say?",
-            "Rule 1. Boats are washed.\n\nRule 2. Who sits on it pays.\n\nRule 3. Damage is reported.",
-            "Rule 2. Who sits on it pays.",
-        ),
-        (
-            "What is said in section 2.1 of benches?",
-            "1.4 Chairs\n\nNobody may stand.\n\n2.1 Benches\n\nAnybody sits on them.\n\n2.2 Tables\n\nNobody dances.",
-            "2.1 Benches\n\nAnybody sits on them.",
-        ),
-    ],
-)
-def test_what_is_about_another_than_the_one_named_is_not_quoted_along(question, text, alone):
-    assert quoted(text, question=question, down=0.2, pays=0.2, Anybody=0.2)[0] == alone
-
-
-def test_a_question_of_a_form_stands_alone_with_what_is_ticked():
-    form = "When would it suit you? ticked ☒ Evening.\nLeft empty: Morning, Afternoon."
-    assert quoted(form, Evening=0.1)[0] == "When would it suit you? ticked ☒ Evening."
 
 
 def test_a_reader_is_given_plain_letters_for_full_width_ones():
