@@ -349,3 +349,23 @@ def test_what_is_typed_while_a_writer_is_saved_stays(
         said = state.inner_text()
     expect(state).to_have_text(said)
     expect(name).to_have_value("http://127.0.0.1:9/v1")
+
+
+def test_the_keyboard_comes_back_from_a_dialog_to_a_list_that_was_drawn_anew_meanwhile(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    url = serve(library)
+    page = open_tab(url)
+    view(page, "Library")
+    properties = page.get_by_role("button", name="Properties of Walks around the lake")
+    expect(properties).to_be_visible()
+    view(page, "Ask")
+    renamed(url, library, RESERVOIR, "The works")
+    with held_back(page, r"/documents\?"):
+        view(page, "Library")
+        properties.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.locator(".document", has_text="The works")).to_have_count(1)
+    escape(page)
+    expect(properties).to_be_focused()

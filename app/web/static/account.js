@@ -1,7 +1,7 @@
 // Who is signed in, and with whom collections can be shared. Without accounts nothing of this is shown.
 
 import { address, firstOf, post, put } from "./api.js";
-import { askText, button, h, icon, replace, toast } from "./dom.js";
+import { askText, button, h, icon, openDialog, replace, toast } from "./dom.js";
 
 let asked = null;
 
@@ -74,10 +74,8 @@ export function mountAccount(node) {
           button("Sign out", { class: "button primary", onclick: signOut }),
         ),
       );
-      dialog.addEventListener("close", () => dialog.remove());
       dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-      document.body.append(dialog);
-      dialog.showModal();
+      openDialog(dialog);
     };
     replace(
       node,
@@ -155,11 +153,6 @@ export async function share(one) {
         button("Share", { class: "button primary", onclick: save }),
       ),
     );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(changed);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog(dialog, () => resolve(changed));
   });
 }

@@ -35,7 +35,7 @@ function focusIn(node) {
   const label = active.getAttribute("aria-label") || active.textContent;
   const same = (one) => one.tagName === tagName && (id ? one.id === id : (one.getAttribute("aria-label") || one.textContent) === label);
   return () => {
-    const found = [...node.querySelectorAll(tagName)].find(same);
+    const found = node.contains(active) ? active : [...node.querySelectorAll(tagName)].find(same);
     if (!found || found === document.activeElement) return;
     found.focus({ preventScroll: true });
     if (found === active || tagName !== "INPUT" || found.type === "checkbox") return;
@@ -187,6 +187,19 @@ export const pagesOf = (passage) => passage.place;
 export const nameOf = (thing) => thing.title || thing.source;
 export const placeOf = (passage) => [nameOf(passage), pagesOf(passage)].filter(Boolean).join(", ");
 
+// Opens a dialog over the page and removes it once it is closed. What had the keyboard has it again then; where a list was
+// drawn anew meanwhile, what stands in its place.
+export function openDialog(dialog, closed = () => {}) {
+  const refocus = focusIn(document.body);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    refocus();
+    closed();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 let announcer;
 export function announce(text) {
   announcer ||= document.body.appendChild(h("div", { class: "sr-only", role: "status", "aria-live": "polite" }));
@@ -231,12 +244,7 @@ export function confirm(title, text, yes, no = "Keep") {
         ),
       ),
     );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog(dialog, () => resolve(dialog.returnValue === "yes"));
   });
 }
 
@@ -278,12 +286,7 @@ export function askText(title, label, value = "", { type = "text", yes = "Save",
         dialog.close("yes");
       }
     });
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes" ? input.value.trim() : null);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog(dialog, () => resolve(dialog.returnValue === "yes" ? input.value.trim() : null));
     input.select();
   });
 }

@@ -1,7 +1,7 @@
 // Properties of documents: shown as chips that narrow the list, and set by hand in a dialog.
 
 import { patch } from "./api.js";
-import { button, h, iconButton, replace } from "./dom.js";
+import { button, h, iconButton, openDialog, replace } from "./dom.js";
 
 const FIRST = [
   ["author", "Authors", "Ann Lee; Ben Ray"],
@@ -96,11 +96,6 @@ export function editProperties(document_, name) {
         ),
       ),
     );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(changed);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog(dialog, () => resolve(changed));
   });
 }

@@ -1,7 +1,7 @@
 // Which documents a question may read: a dialog with collections and documents.
 
 import { get, latest } from "./api.js";
-import { button, h, nameOf, plural, replace, toast } from "./dom.js";
+import { button, h, nameOf, openDialog, plural, replace, toast } from "./dom.js";
 import { lengthOf } from "./kinds.js";
 
 export const emptyScope = () => ({ documents: new Map(), collections: new Map(), where: [] });
@@ -119,11 +119,6 @@ export function chooseScope(current) {
         toast(error.message, "bad");
       }
     };
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(result);
-    });
-
     const tick = (kept, id, name, detail) => {
       if (kept.has(id)) kept.set(id, name); // of what was kept in this tab, only the id was known
       return h(
@@ -174,8 +169,7 @@ export function chooseScope(current) {
       (error) => toast(error.message, "bad"),
     );
 
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog(dialog, () => resolve(result));
     fill();
   });
 }

@@ -1,7 +1,7 @@
 // A page as picture and as text, with the blocks that were read drawn on both. Boxes come from storage as they are.
 
 import { address, get } from "./api.js";
-import { h, icon, iconButton, nameOf, replace, weight } from "./dom.js";
+import { h, icon, iconButton, nameOf, openDialog, replace, weight } from "./dom.js";
 import { exhibits, pictureAddress } from "./exhibits.js";
 import { drawGrid } from "./grid.js";
 import { CELLS, DRAWN } from "./kinds.js";
@@ -161,11 +161,6 @@ function open(target) {
   }
   const closed = () => dialog.close();
   window.addEventListener("popstate", closed);
-  dialog.addEventListener("close", () => {
-    window.removeEventListener("popstate", closed);
-    if (history.state?.viewer) leave();
-    dialog.remove();
-  });
   dialog.addEventListener("keydown", (event) => {
     if (event.target.tagName === "INPUT") return;
     if (event.key === "PageDown" || event.key === "ArrowRight") turn(1);
@@ -356,8 +351,10 @@ function open(target) {
     });
   }
 
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog, () => {
+    window.removeEventListener("popstate", closed);
+    if (history.state?.viewer) leave();
+  });
   scale(0);
   show();
 }
