@@ -41,8 +41,8 @@ install-web: node_modules/.installed ## Fetch the linter of the page modules (ne
 test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for some of them)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
 
-test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium
-	$(PY) -m pytest $(PYTEST_XDIST) tests/browser
+test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium (LATE=1: whatever order answers come in)
+	$(PY) -m pytest $(PYTEST_XDIST) $(or $(PYTEST_ARGS),tests/browser)
 
 # Triton compiles without a GPU, and its interpreter runs what it compiles. It stays out of the environment: it is as large.
 kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU and run them interpreted (fetches Triton)

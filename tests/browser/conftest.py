@@ -36,6 +36,18 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 
+LATE = """() => {
+  const fetched = window.fetch;
+  const pause = () => new Promise((resume) => setTimeout(resume, 700 * Math.random() ** 2));
+  window.fetch = async (...given) => {
+    await pause();
+    const answer = await fetched(...given);
+    await pause();
+    return answer;
+  };
+}"""
+"""With LATE=1 in the environment every request is sent late and its answer read late, by up to 0.7 s each."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -117,6 +129,8 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
             context = same.context
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)
+        if os.environ.get("LATE"):
+            page.add_init_script(f"({LATE})()")
         watch.over(page)
         page.goto(url)
         return page
