@@ -90,10 +90,11 @@ PUBLIC_PATHS = frozenset(
     {"/healthz", "/readyz", "/login", "/favicon.ico", "/ui/login.css", "/ui/mark.svg", SIGN_ON_PATH}
     | {f"{SIGN_ON_PATH}/{step}" for step in ("callback", "end")}
 )
+GRADIO_STREAM = "/gradio_api/queue/data"
 # All that Gradio's own page needs. Its other routes (files, URL proxy, code editing, monitoring, history) stay shut.
 GRADIO_PATHS = re.compile(
     r"/(config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(assets|static|svelte)(/[!-.0-~]{1,200}){1,8})?"
-    r"|/gradio_api/(queue/(join|data)/?|heartbeat/[^/]+|startup-events|info/?|cancel|reset/?|theme\.css)"
+    rf"|{GRADIO_STREAM}/?|/gradio_api/(queue/join/?|heartbeat/[!-.0-~]{{1,200}}|startup-events|info/?|cancel|reset/?|theme\.css)"
 )
 OWN_PATHS = re.compile(
     r"/(api/v1|ui|mcp)(/.*)?|/v1/(models|chat/completions)|/(healthz|readyz|metrics|login(/sso(/callback|/end)?)?|logout|docs)"
@@ -176,6 +177,8 @@ class AccessMiddleware:
         noted["account"] = found.name
         if found is not NOBODY:
             send = self._while_let_in(connection, found, send)
+        if GRADIO_PATHS.fullmatch(scope["path"]):
+            scope = _of_gradio(scope)
         with contextlib.suppress(_Shut):
             await self._limited(scope, receive, send, connection)
 
@@ -292,6 +295,13 @@ class AccessMiddleware:
         except ClientDisconnect:
             if received > limit and not refused:
                 await too_large(scope, receive, send)
+
+
+def _of_gradio(scope: Scope) -> Scope:
+    """Without what nobody means: other pages, links to states, and where Gradio is to believe that it is served."""
+    query = scope["query_string"] if scope["path"].startswith(GRADIO_STREAM) else b""
+    own = [(name, value) for name, value in scope["headers"] if name != b"x-gradio-server"]
+    return {**scope, "query_string": query, "headers": own}
 
 
 class _Shut(OSError):
@@ -420,7 +430,7 @@ def _own_scripts_only(page: bytes, nonce: str) -> bytes:
 
 AT_ONCE, WAITING = 8, 100
 _SHARED = ("/api/v1/", "/mcp")
-_PAGE_STREAMS = ("/gradio_api/heartbeat/", "/gradio_api/queue/data")  # of the settings page: one or two a tab
+_PAGE_STREAMS = ("/gradio_api/heartbeat/", GRADIO_STREAM)  # of the settings page: one or two a tab
 MOST_PAGE_STREAMS = 40
 _STREAMS = frozenset({"/api/v1/ask", "/api/v1/events"})  # open for long; they count those of a person themselves
 

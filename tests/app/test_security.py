@@ -366,11 +366,23 @@ class TestGradio:
         whole.get("/gradio_api/queue/data", params={"session_hash": "nobody's"})
         assert not [record for record in caplog.records if record.exc_info]
 
+    @pytest.mark.parametrize("path", ["/?page=x", "/config?page=x", "/?deep_link=x", "/gradio_api/info?page=x"])
+    def test_what_its_page_is_asked_and_does_not_know_ends_without_a_traceback(
+        self, whole: TestClient, caplog: pytest.LogCaptureFixture, path: str
+    ) -> None:
+        assert whole.get(path, headers={"X-Gradio-Server": "http://["}).status_code == 200
+        assert not [record for record in caplog.records if record.exc_info]
+
+    def test_nobody_tells_it_where_it_is_served(self, whole: TestClient) -> None:
+        page = whole.get("/", headers={"X-Gradio-Server": "http://foreign.example"}).text
+        assert "foreign.example" not in page
+
     def test_allowed_paths_are_exact(self) -> None:
         assert GRADIO_PATHS.fullmatch("/gradio_api/queue/join") and OWN_PATHS.fullmatch("/api/v1/documents")
         assert GRADIO_PATHS.fullmatch("/assets/fonts/a-b_c.woff2") and GRADIO_PATHS.fullmatch("/")
         assert not any(GRADIO_PATHS.fullmatch(f"/{kind}/{'x' * 300}") for kind in ("assets", "static", "svelte"))
         assert not GRADIO_PATHS.fullmatch("/static" + "/x" * 3000), "longer than any file's name: an error of the disk"
+        assert not GRADIO_PATHS.fullmatch("/gradio_api/heartbeat/\n"), "no address, says Gradio once the reader went away"
         assert not GRADIO_PATHS.fullmatch("/gradio_api/queue/join/../x") and not OWN_PATHS.fullmatch("/apix")
 
     def test_events_of_the_page_are_no_public_api(self, whole: TestClient) -> None:
