@@ -26,6 +26,8 @@ from storage.trash import GRACE_SECONDS
 
 _LITTLE_SPACE = 1 << 30
 _FAILURES_SHOWN = 5
+_QUESTION_BYTES = 130_000_000
+"""RAM that a question of 4,000 characters takes while it is at work; those that wait take next to none."""
 _NOT_YOURS = "The model or the memory cannot be used at the moment. `cairn doctor` tells the administrator why."
 
 
@@ -117,6 +119,7 @@ class Maintenance:
             "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "faiss-cpu")},
             "home": str(workspace.home),
             "index": {"kind": index.kind, "resident_bytes": index.size_bytes, **index.expected_bytes()},
+            "bytes_per_question_at_work_at_most": _QUESTION_BYTES,
         }
         return {
             **(administrators if administrator else {}),

@@ -382,7 +382,7 @@ class TestGradio:
         assert GRADIO_PATHS.fullmatch("/assets/fonts/a-b_c.woff2") and GRADIO_PATHS.fullmatch("/")
         assert not any(GRADIO_PATHS.fullmatch(f"/{kind}/{'x' * 300}") for kind in ("assets", "static", "svelte"))
         assert not GRADIO_PATHS.fullmatch("/static" + "/x" * 3000), "longer than any file's name: an error of the disk"
-        assert not GRADIO_PATHS.fullmatch("/gradio_api/heartbeat/\n"), "no address, says Gradio once the reader went away"
+        assert not GRADIO_PATHS.fullmatch("/gradio_api/heartbeat/\n"), "no address, when its reader goes"
         assert not GRADIO_PATHS.fullmatch("/gradio_api/queue/join/../x") and not OWN_PATHS.fullmatch("/apix")
 
     def test_events_of_the_page_are_no_public_api(self, whole: TestClient) -> None:

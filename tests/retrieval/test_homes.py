@@ -27,6 +27,19 @@ def test_another_models_memory_is_refused_with_the_fields_that_differ(library, t
     assert any("does not belong" in problem for problem in other.maintenance.doctor()["problems"])
 
 
+def test_the_doctor_says_what_memory_to_expect(open_library, write):
+    """Landmarks of a million tokens, blocks that are kept, and a question at work."""
+    library = open_library(hot_bytes=7 << 20)
+    add(library, write("fox.txt", FOX))
+    assert library.search("fox", 1)
+    told, blocks = library.maintenance.doctor(), library.maintenance.doctor()["memory"]["num_blocks"]
+    index = told["index"]
+    landmarks = library._index.size_bytes - library._index._cache.size_bytes
+    assert index["cached_blocks_bytes_at_most"] == 7 << 20
+    assert index["bytes_per_million_tokens"] == pytest.approx(landmarks / blocks * 1e6 / (BLOCK_SIZE - 1), rel=0.01)
+    assert 0 < told["bytes_per_question_at_work_at_most"] < 1 << 30
+
+
 @pytest.mark.parametrize(("answers", "dtype"), [("quoted", "k4v2"), ("generated", "bf16")])
 def test_a_new_home_takes_the_smallest_numbers_that_suit_its_model(open_library, write, answers, dtype):
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, answers=answers)

@@ -2,14 +2,16 @@
 
     python tests/stress/askers.py --askers 8 --answers 1000      # at once
     python tests/stress/askers.py --askers 1 --answers 10000     # one after another, for memory and handles
+    python tests/stress/askers.py --askers 50 --answers 100 --at-once 4 --shipped
 
 Some documents stay, each with a needle of its own; others are read and deleted all the time by another thread. Every
 second question is about one document that stays, and must give the tokens and passages that it gave before anything
 moved. The others see everything: each passage must be what its document says at that place, and no document may show
 that was deleted before the question was asked; an answer whose document was deleted meanwhile says so. In between,
-memory and open handles are counted: after the first tenth of the answers neither may go on growing. `--shipped` asks
-the checkpoint in model/default, whose answers must hold the needles. Prints one JSON object; exit status 1 if anything
-did not hold.
+memory and open handles are counted, fifty times: after the first tenth of the answers neither may go on growing.
+`--at-once 4` lets four questions be at work and the others wait for their turn, as a server does. `--shipped` asks the
+checkpoint in model/default, whose answers must hold the needles. Prints one JSON object; exit status 1 if anything did
+not hold.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import machine
 import psutil
 import torch
 
+from app.limits.fair_queue import FairQueue
 from retrieval.errors import DeletedMeanwhile, NotFound
 from retrieval.extraction import extract
 from retrieval.library import Library
@@ -46,6 +49,7 @@ STAYING = 6
 ANSWERS_PER_DOCUMENT = 10  # that comes and goes
 TOKENS = 2  # of an answer of the tiny model
 GROWTH = 1.15  # of memory after the first tenth of the answers
+NOTES = 50  # of memory
 GROWTH_BYTES = 64 << 20  # as much again as allocators and caches may take
 OWNERS = ("lighthouse", "harbour", "orchard", "mill", "quarry", "chapel")
 
@@ -53,8 +57,9 @@ OWNERS = ("lighthouse", "harbour", "orchard", "mill", "quarry", "chapel")
 class Hall:
     """A library with people who ask, and one who brings and takes documents."""
 
-    def __init__(self, folder: Path, *, shipped: bool, seed: int):
+    def __init__(self, folder: Path, *, shipped: bool, seed: int, at_once: int):
         self.folder, self.seed = folder, seed
+        self.turns, self._counting = FairQueue("asking", at_once=at_once, each_waiting=1), threading.Lock()
         self.shipped = shipped
         model = shipped_model() if shipped else tiny_model(block_size=16, window_blocks=4, context_blocks=2)
         self.library = Library.open(folder / "home", model, shard_bytes=100_000)
@@ -109,21 +114,22 @@ class Hall:
         assert isinstance(answer, Answer)
         return answer
 
-    def ask_many(self, asker: int, answers: int, ends: float) -> None:
+    def ask_many(self, asker: int, answers: int, ends: float, every: int) -> None:
         chance = Random(f"{self.seed} {asker}")
         for number in range(answers):
             if time.monotonic() > ends:
                 return
-            self._one(chance, calm=number % 2 == 0)
-            done = self.counts["answers"] = self.counts["answers"] + 1
-            if asker == 0 and number % max(1, answers // 20) == 0:
-                self._note_memory(done)
+            self._one(f"asker {asker}", chance, calm=number % 2 == 0)
+            with self._counting:
+                self.counts["answers"] += 1
+                if self.counts["answers"] % every == 0:
+                    self._note_memory(self.counts["answers"])
 
-    def _one(self, chance: Random, *, calm: bool) -> None:
+    def _one(self, asker: str, chance: Random, *, calm: bool) -> None:
         asked_at = time.monotonic()
         number = chance.randrange(STAYING) if calm else None
         try:
-            answer = self._ask(number)
+            answer = self.turns.submit(asker, self._ask, number).result()
         except DeletedMeanwhile as error:
             self.counts["refused: its document was deleted"] += 1
             if calm or self.last_deletion < asked_at:
@@ -148,6 +154,7 @@ class Hall:
     def _note_memory(self, answers: int) -> None:
         process = psutil.Process()
         self.memory.append((answers, process.memory_info().rss, process.num_fds()))
+        print(*self.memory[-1], round(time.monotonic()), file=sys.stderr, flush=True)
 
     def examine_movement(self) -> None:
         """Documents must have come and gone, or nothing was tried."""
@@ -171,6 +178,7 @@ class Hall:
         report = self.library.maintenance.verify()
         if not report.ok:
             self.violations.append(f"damage: {report.damage}")
+        self.turns.close()
         for gone in self.deleted:
             try:
                 self.library.documents.get(gone)
@@ -188,6 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--askers", type=int, default=8)
     parser.add_argument("--answers", type=int, default=1000, help="of each asker")
+    parser.add_argument("--at-once", type=int, help="questions at work; unset: all")
     parser.add_argument("--shipped", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
@@ -196,10 +205,12 @@ def main() -> int:
     extract._SANDBOX = ReadingHere()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-askers-") as folder:
-        hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed)
+        hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed, at_once=given.at_once or given.askers)
         mover = threading.Thread(target=hall.come_and_go)
         ends = began + 60 * given.minutes
-        askers = [threading.Thread(target=hall.ask_many, args=(n, given.answers, ends)) for n in range(given.askers)]
+        every = max(1, given.askers * given.answers // NOTES)
+        each = (given.answers, ends, every)
+        askers = [threading.Thread(target=hall.ask_many, args=(number, *each)) for number in range(given.askers)]
         for thread in (mover, *askers):
             thread.start()
         for thread in askers:
@@ -209,7 +220,13 @@ def main() -> int:
         hall.examine_movement()
         hall.examine_memory()
         hall.close()
-    result = {"askers": given.askers, "answers each": given.answers, "counts": dict(hall.counts), "memory": hall.memory}
+    result = {
+        "askers": given.askers,
+        "answers each": given.answers,
+        "at once": given.at_once,
+        "counts": dict(hall.counts),
+        "memory": hall.memory,
+    }
     result |= {"violations": hall.violations[:20], "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps({**machine.described(1), **result}))
     return 1 if hall.violations else 0

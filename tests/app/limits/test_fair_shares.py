@@ -6,16 +6,18 @@ Over a real socket. Whatever the first of two people wants takes until the test 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from app.api import build_app
+from app.api import build_app, questions
 from app.auth import fresh_token
 from app.http_security import AT_ONCE, MOST_PAGE_STREAMS, PRINCIPAL, WAITING, RequestShares
 from retrieval.documents import Documents
@@ -104,6 +106,27 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 
 def no_model() -> Any:
     raise AssertionError("no model needed")
+
+
+def test_whoever_waits_is_told_how_many_are_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PLACE_SECONDS", 0.02)
+    turns = threading.Semaphore(0)
+    monkeypatch.setattr(world.go_on, "wait", lambda seconds: turns.acquire(timeout=seconds))
+
+    def next_event(lines: Iterator[str]) -> tuple[str, Any]:
+        event = next(line for line in lines if line.startswith("event: "))
+        data = next(line for line in lines if line.startswith("data: "))
+        return event.removeprefix("event: "), json.loads(data.removeprefix("data: ")).get("ahead")
+
+    with ExitStack() as open_streams:
+        asked = []
+        for _ in range(3):
+            stream = world.clients["ann"].stream("POST", "ask", json={"question": "What of the dam?"})
+            asked.append(open_streams.enter_context(stream).iter_lines())
+            assert next_event(asked[-1]) == ("started", len(asked) - 1)
+        turns.release()
+        assert next_event(asked[2]) == ("waiting", 1)
+        turns.release(2)
 
 
 @pytest.mark.parametrize("world", [{"max_questions": 16}], indirect=True)
