@@ -24,6 +24,7 @@ PARTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("tests/stress/duplicates.py",), "--rounds", 100),
     (("tests/stress/askers.py", "--askers", "8"), "--answers", 1000),
     (("tests/stress/askers.py", "--askers", "1"), "--answers", 10_000),
+    (("tests/stress/askers.py", "--askers", "50", "--at-once", "4", "--shipped"), "--answers", 100),
     (("tests/stress/odd_pdfs.py",), "--files", 1000),
     (("tests/stress/machines.py", "--every", "10", "--lease", "5"), "--documents", 500),
     (("tests/stress/cluster.py", "--nodes", "2"), "--files", 200),

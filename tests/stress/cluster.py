@@ -16,6 +16,7 @@ both servers must show the same library within seconds. Prints one JSON object; 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -69,15 +70,15 @@ class Balancer(socketserver.ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
 
     def __init__(self, ports: list[int]):
-        self.ports, self._next = ports, 0
+        self.ports, self._turns = ports, itertools.count()
         super().__init__(("127.0.0.1", 0), _Passing)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def behind(self) -> socket.socket | None:
-        for _ in self.ports:
-            self._next += 1
+        first = next(self._turns) % len(self.ports)
+        for port in self.ports[first:] + self.ports[:first]:
             with suppress(OSError):
-                return socket.create_connection(("127.0.0.1", self.ports[self._next % len(self.ports)]), 5)
+                return socket.create_connection(("127.0.0.1", port), 5)
         return None
 
 

@@ -112,6 +112,7 @@ def test_whoever_waits_is_told_how_many_are_ahead(world: World, monkeypatch: pyt
     monkeypatch.setattr(questions, "PLACE_SECONDS", 0.02)
     turns = threading.Semaphore(0)
     monkeypatch.setattr(world.go_on, "wait", lambda seconds: turns.acquire(timeout=seconds))
+    monkeypatch.setattr(world.go_on, "set", lambda: turns.release(3))
 
     def next_event(lines: Iterator[str]) -> tuple[str, Any]:
         event = next(line for line in lines if line.startswith("event: "))
