@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Literal
@@ -22,6 +22,7 @@ from torch import Tensor
 from model.reading.second_look import FoundSpan
 from model.scoring.sentences import column_names
 from retrieval.index.terms import asked_terms, terms_of
+from retrieval.query.numbered import in_numbered
 from retrieval.query.sentences import Sentence
 from retrieval.query.versions import later_shares, name_shares
 
@@ -63,10 +64,29 @@ class Sentences:
     unmatched: float = 0.0
     """Share of the question's words that no block found holds."""
 
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Of the documents, by id."""
+
     @cached_property
     def terms(self) -> list[set[str]]:
         """Of each sentence with what it refers back to."""
         return [terms_of(f"{each.referent} {each.text}") for each in self.items]
+
+    @cached_property
+    def numbered(self) -> list[bool]:
+        """Whether a sentence stands in a part that the question names by its number."""
+        return in_numbered(self.asked.text, self.texts, self.documents, [each.start for each in self.items])
+
+    @cached_property
+    def others(self) -> list[bool]:
+        """Whether a sentence is about another code, row or numbered part than the one that the question names."""
+        asked, terms = self.asked.terms, self.terms
+        names = [column_names(each.text) for each in self.items]
+        tables = [(of, *each[1:]) if each else None for of, each in zip(self.documents, names, strict=True)]
+        parts = [any(self.numbered) and not there for there in self.numbered]
+        return [
+            any(each) for each in zip(other_codes(asked, terms), other_rows(asked, terms, tables), parts, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -104,12 +124,13 @@ def term_overlap(sentences: Sentences) -> Tensor:
 
 
 def of_other(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence is about another part or row than the one that the question names."""
-    asked, terms = sentences.asked.terms, sentences.terms
-    names = [column_names(each.text) for each in sentences.items]
-    tables = [(of, *each[1:]) if each else None for of, each in zip(sentences.documents, names, strict=True)]
-    rows = other_rows(asked, terms, tables)
-    return torch.tensor([float(one or other) for one, other in zip(other_codes(asked, terms), rows, strict=True)])
+    """0 or 1: whether a sentence is about another code, row or numbered part than the one that the question names."""
+    return torch.tensor(sentences.others, dtype=torch.float32)
+
+
+def in_named(sentences: Sentences) -> Tensor:
+    """0 or 1: whether a sentence stands in a part that the question names by its number."""
+    return torch.tensor(sentences.numbered, dtype=torch.float32)
 
 
 def other_codes(asked: Set[str], terms_S: Sequence[Set[str]]) -> list[bool]:
@@ -168,6 +189,7 @@ FEATURES = {
         Feature("later_version", "before", later_version),
         Feature("term_overlap", "before", term_overlap),
         Feature("of_other", "before", of_other),
+        Feature("in_named", "before", in_named),
         Feature("length", "before", length),
         Feature("block_rank", "before", block_rank),
         Feature("reader_logprob", "after", reader_logprob),

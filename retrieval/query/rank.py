@@ -89,7 +89,7 @@ def sentences_of(
     spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
     names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
     ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
-    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched)
+    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, text_of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
     chosen = list(_chosen(items, scores_S, pointed, count + MOST_AROUND))
     best = chosen[0]
     if spans is not None and not (_is_whole(best[1]) or weighed.is_sure(best[0])):
-        best = _with_context(items, scores_S, best)
+        best = _with_context(items, _without(scores_S, sentences.others), best)
         quoted = {*best[1].antecedent, *best[1].announced}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
     return [
@@ -234,6 +234,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             at: float(scores_S[at])
             for at in around
             if not is_row(items[at].text)
+            and scores_S[at] > -torch.inf
             and max(items[last].stop, items[at].stop) - min(items[first].start, items[at].start) <= LONGEST_WITH_CONTEXT
         }
         if not fits:

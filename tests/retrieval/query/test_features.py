@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from model.reading.second_look import FoundSpan
-from retrieval.query.features import FEATURES, Asked, Sentences, block_rank, length, of_other, table, term_overlap
+from retrieval.query.features import (
+    FEATURES,
+    Asked,
+    Sentences,
+    block_rank,
+    in_named,
+    length,
+    of_other,
+    table,
+    term_overlap,
+)
 from retrieval.query.sentences import Sentence
 
 TEXTS = ["The crane lifts.", "A crane and a winch.", "Nothing of the kind.", "It opens at six."]
@@ -69,6 +79,15 @@ def test_a_code_is_told_by_what_a_sentence_refers_back_to():
     ]
     sentences = Sentences(Asked("What is VK-2 made of?"), items, ["d"] * 2, torch.zeros(2))
     assert of_other(sentences).tolist() == [1, 0]
+
+
+def test_what_stands_under_the_number_asked_for_is_of_it_and_all_else_is_not():
+    text = "Rule 7. Quiet is kept.\nRule 8. Fuel is stored.\nRule 9. Dogs are led."
+    items = [Sentence([(n, 0)], text, at, at, at + 20, [20], [], []) for n, at in enumerate((0, 23, 47))]
+    for question, those in (("What does rule 8 say?", [0, 1, 0]), ("What does rule 5 say?", [0, 0, 0])):
+        sentences = Sentences(Asked(question), items, ["d"] * 3, torch.zeros(3), texts={"d": text})
+        assert in_named(sentences).tolist() == those
+        assert of_other(sentences).tolist() == [any(those) and not there for there in those]
 
 
 def test_length_and_place_are_logarithms():

@@ -1,0 +1,62 @@
+"""Parts of a document that a question names by their number, "section 3.2" or "rule 8": where they stand in its text.
+
+Worth 0.30 to 0.65 of the questions about sections by number, of documents that it was not made for
+(benchmarks/quality/numbered_parts.py).
+
+Axes: S sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+_NUMBER = re.compile(r"(?:\b([^\W\d_]{3,})|(§))\s?(\d{1,3}(?:\.\d{1,3})*)(?![\w.,:]*\d)")
+_LABEL = re.compile(
+    r"^[ \t#*]*(?:([^\W\d_]{3,}|§) ?)?\(?(\d{1,3}(?:\.\d{1,3})*)(?=[.):][ \t]+\S|[ \t]+[^\Wa-zà-ÿ_]|[.):]?$)", re.M
+)
+_LONGEST_BEFORE = 40  # characters of a line before its number
+_PARTS = """
+    § section sec chapter clause article paragraph rule item step point
+    abschnitt kapitel klausel artikel absatz regel punkt schritt ziffer
+    chapitre paragraphe règle étape sección capítulo cláusula artículo párrafo regla punto paso
+"""
+_DIVISIONS = frozenset(_PARTS.split())
+"""What the parts of documents are called that begin with a number alone."""
+
+
+def numbers_in(question: str) -> set[tuple[str, str]]:
+    """What a question names by a number, with the word before it: {("rule", "8")}."""
+    return {((found[1] or found[2]).lower(), found[3]) for found in _NUMBER.finditer(question)}
+
+
+def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
+    """(start, end) of what stands in a text under a number: from a line that begins with it, alone or with its word, to
+    the next such line that does not belong to it."""
+    at = text.find(number)
+    while at >= 0:
+        start = text.rfind("\n", max(0, at - _LONGEST_BEFORE), at) + 1
+        found = _LABEL.match(text, start) if start or at <= _LONGEST_BEFORE else None
+        if found is not None and found.span(2) == (at, at + len(number)) and _is_label(found, word):
+            further = (each for each in _LABEL.finditer(text, found.end()) if _is_label(each, word))
+            following = (each.start() for each in further if not each[2].startswith(f"{number}."))
+            yield start, next(following, len(text))
+        at = text.find(number, at + 1)
+
+
+def _is_label(found: re.Match[str], word: str) -> bool:
+    return found[1].lower() == word if found[1] else word in _DIVISIONS
+
+
+def in_numbered(
+    question: str, texts: Mapping[str, str], documents_S: Sequence[str], starts_S: Sequence[int]
+) -> list[bool]:
+    """Whether a sentence stands under a number that the question names; `starts_S`: where it begins in its document."""
+    spans = {
+        document: [span for word, number in numbers_in(question) for span in numbered(text, word, number)]
+        for document, text in texts.items()
+    }
+    return [
+        any(start <= begins < end for start, end in spans.get(document, ()))
+        for document, begins in zip(documents_S, starts_S, strict=True)
+    ]

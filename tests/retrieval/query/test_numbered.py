@@ -1,0 +1,60 @@
+"""Parts that a question names by their number."""
+
+from __future__ import annotations
+
+import pytest
+
+from retrieval.query.numbered import in_numbered, numbers_in
+
+AGREEMENT = """Service agreement
+
+§ 12 Hounds are kept on a lead.
+(4) Cats are not.
+
+2 Duties
+
+2.1 Inspection
+
+Every six weeks.
+
+2.3 Records
+
+Each visit is entered.
+
+It is kept for eight years.
+
+3 Payment
+
+Within 21 days. Rule 7 does not hold.
+
+Rule 7. Quiet is kept.
+Rule 8. Fuel is stored.
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "there"),
+    [
+        ("What is laid down in section 2.3?", ["2.3", "Each visit", "It is kept"]),
+        ("what does sec 2.1 say", ["2.1", "Every six"]),
+        ("What does chapter 2 say?", ["2 D", "2.1", "Every six", "2.3", "Each visit", "It is kept"]),
+        ("What does rule 8 prescribe?", ["Rule 8", "Fuel"]),
+        ("What does Rule 7 say?", ["Rule 7. ", "Quiet"]),
+        ("Was steht in § 12?", ["§ 12 Hounds"]),
+        ("Was steht in Absatz 4?", ["(4) Cats"]),
+        ("What does section 2.4 say?", []),
+        ("What happened on May 3?", []),
+        ("How much is due within 21 days?", []),
+        ("What was decided in 2026?", []),
+    ],
+)
+def test_a_sentence_stands_under_the_number_above_it_whatever_says_what_that_numbers(question, there):
+    starts = [AGREEMENT.index(each) for each in ("2 D", "2.1", "Every six", "2.3", "Each visit", "It is kept", "3 P")]
+    starts += [AGREEMENT.index(each) for each in ("Within", "Rule 7. ", "Quiet", "Rule 8", "Fuel", "§ 12", "(4)")]
+    found = in_numbered(question, {"d": AGREEMENT}, ["d"] * len(starts), starts)
+    assert [start for start, inside in zip(starts, found, strict=True) if inside] == [*map(AGREEMENT.index, there)]
+
+
+def test_numbers_with_units_dates_and_codes_name_no_part():
+    assert numbers_in("Is 2.5 kg in section 12 or rule 3.1.2?") == {("section", "12"), ("rule", "3.1.2")}
+    assert not numbers_in("Is VK-2040 from 2026-03-12 worth 1,200 or 3.50?")
