@@ -33,9 +33,9 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
     source, encoding, notes = decode(text_bytes(path, limits))
     blocks: list[Block] = []
     tables: list[Cells] = []
-    for is_table, text in groupby(clean_text(source).strip("\n").split("\n\n"), key=lambda one: bool(_aligned(one))):
+    for is_table, text in groupby(clean_text(source).strip("\n").split("\n\n"), key=lambda one: bool(_table_in(one))):
         for block in text if is_table else ["\n\n".join(text)]:
-            rows = _aligned(block)
+            rows = _table_in(block)
             tables += [("", rows)] if rows else []
             blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else block))
     return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
@@ -43,6 +43,23 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
 
 _GAP = 2  # columns of spaces between the columns of a table
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
+
+
+def _table_in(block: str) -> list[list[str]]:
+    """The cells of a table in plain text; [] for any other text."""
+    return _parted(block) or _aligned(block)
+
+
+def _parted(block: str) -> list[list[str]]:
+    """The cells of a table whose columns are parted by bars or tabs: at least three of each, as many in every line."""
+    lines = [line for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
+    if all(line.startswith("|") and line.endswith("|") for line in lines):
+        lines = [line[1:-1] for line in lines]
+    for delimiter in "|\t":
+        rows = [[cell.strip() for cell in line.split(delimiter)] for line in lines]
+        if len(rows) > 2 < len(rows[0]) and {len(row) for row in rows} == {len(rows[0])}:
+            return rows
+    return []
 
 
 def _aligned(block: str) -> list[list[str]]:

@@ -20,6 +20,7 @@ LONGEST_NAME = 100  # characters
 MOST_REMARKS = 8  # rows of remarks above a table
 MOST_HEADS = 3  # rows that hold names of columns
 WIDE_ROW = 400  # characters of a row that is one sentence, at most
+LONGEST_KEY = 60  # characters of a cell that names the parts of a wide row
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
 _SEPARATED = (":", ";")
 _VALUES = ("value", "values", "wert", "werte", "valeur", "valeurs", "valor", "valores")
@@ -92,13 +93,14 @@ class Merged(str):
 class Layout:
     """What the rows of a table are: the first `apart` stand above it (titles, remarks), the next `heads` hold the
     names of its columns. `wide`: cells of its widest row. `is_form`: two columns without names, in each row a label
-    and its value."""
+    and its value. `key`: the first column that tells all rows apart, or -1."""
 
     apart: int
     heads: int
     names: Mapping[int, str]
     wide: int
     is_form: bool
+    key: int
 
 
 def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequence[bool] = ()) -> Layout:
@@ -123,7 +125,12 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
     used = {column for row in rows[apart + heads :] for column in row}
     if names_values(list(names.values())):
         names = {}
-    return Layout(apart, heads, names, wide, not names and len(used) == 2)
+    return Layout(apart, heads, names, wide, not names and len(used) == 2, _key(rows[apart + heads :]))
+
+
+def _key(rows: Sequence[Mapping[int, str]]) -> int:
+    columns = sorted(rows[0]) if rows else []
+    return next((column for column in columns if len({row.get(column, "") for row in rows}) == len(rows)), -1)
 
 
 def names_values(names: Sequence[str]) -> bool:
@@ -195,7 +202,8 @@ def text_rows(rows: Sequence[Sequence[str]], *, named: int = 0) -> list[str]:
             lines.append("\t".join(own))
             continue
         cells = [named_cell(layout.names, column, Piece.unprinted(text)) for column, text in row.items()]
-        for pieces in row_sentences(cells, is_form=layout.is_form and len(cells) == 2):
+        key = list(row).index(layout.key) if layout.key in row else 0
+        for pieces in row_sentences(cells, is_form=layout.is_form and len(cells) == 2, key=key):
             lines.append("".join(piece.text for piece in pieces))
     return lines
 
@@ -210,13 +218,15 @@ def named_cell(names: Mapping[int, str], column: int, cell: Piece) -> list[Piece
     return named("" if name == cell.text else name, cell)
 
 
-def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False) -> list[list[Piece]]:
-    """A row as a sentence, or as several where it is wide: each begins with the first cell, which names the row."""
+def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False, key: int = 0) -> list[list[Piece]]:
+    """A row as a sentence, or as several where it is wide: each begins with the first cell and, if that is another one,
+    with the `key` cell: they name the row."""
     length = sum(len(piece.text) for cell in cells for piece in cell)
     if length <= WIDE_ROW or len(cells) < 4:
         return [row_sentence(cells, is_form=is_form)]
     groups, size = [[cells[0]]], 0
-    name = [Piece.unprinted("".join(piece.text for piece in cells[0]))]
+    naming = [cells[0], cells[key]] if key and len(cells[key][-1].text) <= LONGEST_KEY else [cells[0]]
+    name = [Piece.unprinted("".join(piece.text for piece in in_between(naming, "; ")))]
     for cell in cells[1:]:
         added = sum(len(piece.text) for piece in cell)
         if size and size + added > WIDE_ROW // 2:

@@ -148,7 +148,8 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Ite
         else:
             cells = [named_cell(layout.names, column, _piece(row, column, columns)) for column in row.cells]
             is_form = layout.is_form and len(cells) == 2
-            sentences = row_sentences(cells, is_form=is_form) if layout.wide > 1 else [cells[0]]
+            key = list(row.cells).index(layout.key) if layout.key in row.cells else 0
+            sentences = row_sentences(cells, is_form=is_form, key=key) if layout.wide > 1 else [cells[0]]
         about = layout.names if number >= layout.apart + layout.heads else {}
         sentences += [[Piece.unprinted(_remark(row, about, *comment))] for comment in row.comments]
         if name and number >= layout.apart + layout.heads:

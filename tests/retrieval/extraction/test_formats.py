@@ -260,6 +260,27 @@ def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
     assert document.text[document.outline[1].start :].startswith("Sub")
 
 
+def test_the_parts_of_a_wide_row_begin_with_the_cell_that_tells_it_from_others(tmp_path):
+    names = ["Kind", "Number", *(f"Column {n}" for n in range(9))]
+    rows = [names, *([kind, str(n), *["x" * 50] * 9] for n, kind in enumerate(("Reactor", "Reactor", "Fuel"), 461))]
+    text = markup(tmp_path, ".txt", "\n".join(map("|".join, rows))).text
+    parts = [line for line in text.split("\n")[1:] if line.startswith("Kind: Reactor; Number: 462; Column")]
+    assert len(parts) > 2 and sum("Column 8: x" in line for line in parts) == 1
+
+
+@pytest.mark.parametrize("bar", ["|", " | ", "\t"])
+def test_lines_of_plain_text_that_bars_or_tabs_part_alike_are_rows_of_a_table(tmp_path, bar):
+    rows = [("Site", "No", "Event"), ("Red River", "46528", "Lost, found"), ("Monticello", "46649", "")]
+    table = "\n".join(bar.join(row) for row in rows)
+    text = markup(tmp_path, ".txt", f"Events\n\n{table}\n\nAll of March.").text
+    assert text.split("\n\n") == [
+        "Events",
+        "Site\tNo\tEvent\nSite: Red River; No: 46528; Event: Lost, found.\nSite: Monticello; No: 46649.",
+        "All of March.",
+    ]
+    assert "Site: " not in markup(tmp_path, ".txt", table + f"{bar}one more").text, "as many in every line"
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
 def test_plain_text_is_read_in_any_usual_encoding(tmp_path, encoding):
     assert (

@@ -218,6 +218,35 @@ def test_printed_rows_between_two_borders_keep_their_own_cells_and_the_lines_tha
     ]
 
 
+def test_a_number_may_stand_beside_the_last_line_of_its_rows_name(tmp_path):
+    rows = [
+        ("Offense", "Total", "Arrests"),
+        ("Robbery ......", "102.1", "25.5"),
+        ("Murder and", "", ""),
+        ("manslaughter ....", "10.0", "0.9"),
+        ("Arson ......", "9.8", "4.3"),
+    ]
+    assert read(tmp_path, LIGHT + drawn(rows, edges=(72, 172, 332))).text.split("\n")[1:] == [
+        "Offense: Robbery; Total: 102.1; Arrests: 25.5.",
+        "Offense: Murder and manslaughter; Total: 10.0; Arrests: 0.9.",
+        "Offense: Arson; Total: 9.8; Arrests: 4.3.",
+    ]
+
+
+def test_names_of_two_lines_above_columns_that_only_white_space_parts_are_read_whole(tmp_path):
+    lines = stroked(*((72, y, 432, y) for y in (700, 660, 620)), (172, 700, 172, 620), (372, 700, 372, 620))
+    rows = [
+        (14, ((178, "under 18"), (238, "over 18 and"), (376, "Kept"))),
+        (32, ((185, "years"), (240, "under 65"), (300, "Total"))),
+        (54, ((76, "Theft"), (185, "59.0"), (240, "35.6"), (300, "44.4"), (376, "97"))),
+        (72, ((76, "Arson"), (185, "76.8"), (240, "12.5"), (300, "72.6"), (376, "94"))),
+    ]
+    assert read(tmp_path, lines + printed(rows)).text.split("\n")[-2:] == [
+        "Theft; under 18 years: 59.0; over 18 and under 65: 35.6; Total: 44.4; Kept: 97.",
+        "Arson; under 18 years: 76.8; over 18 and under 65: 12.5; Total: 72.6; Kept: 94.",
+    ]
+
+
 def test_several_numbers_in_one_cell_are_no_rows_and_words_of_one_name_no_columns(tmp_path):
     rows = [("Pump", "Daytime number", "Voltage"), ("small", "020 7946 0018", "12 V"), ("", "", "24 V")]
     assert read(tmp_path, LIGHT + drawn(rows, edges=(72, 172, 332))).text.split("\n")[1:] == [

@@ -7,7 +7,7 @@ Legend: N characters of the page, R rules, L printed lines. Points, origin top l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from retrieval.extraction.table_rows import is_number
 _WORD_GAP = 0.18  # em
 _GUTTER = 0.22  # em; between two columns of numbers
 _BETWEEN_NAMES = 0.5  # em; words of one name are closer
+_APART = 1.5  # em; what stands so far apart is two names
 _LEVEL = 0.5  # em; lines of two cells that differ less are side by side
 _MOSTLY = 0.8  # of the lines of a column of numbers
 _NOTHING = re.compile(r"[-–—−]|n/?a", re.IGNORECASE)  # noqa: RUF001 (dashes as they are printed)
@@ -88,11 +89,31 @@ def _levels(grid: Grid, lines: dict[int, list[_Printed]], row: int) -> list[floa
     if first.column or not numbers:
         return []
     levels = [line.middle for line in min(numbers, key=len)]
+    named = [line for line in lines[id(first)] if _level_of(line, levels) is not None]
+    if len({_level_of(line, levels) for line in named}) < len(levels):
+        return []
+    levels = _tops(lines[id(first)], levels)
     begun = {level: line.words[0].text for line in lines[id(first)] if (level := _level_of(line, levels)) is not None}
-    if len(begun) < len(levels) or len({text[0].islower() for text in begun.values()}) > 1:  # one goes on with another
+    if len({text[0].islower() for text in begun.values()}) > 1:  # one goes on with another
         return []
     begins = [_row_of(line, levels) for cell in (first, *others) for line in lines[id(cell)]]
     return levels if min(begins) >= 0 else []
+
+
+def _tops(names: Sequence[_Printed], levels: Sequence[float]) -> list[float]:
+    """The levels of rows, those of names whose numbers stand beside their last line moved up to the first: to the lines
+    between two levels, if the name at the lower one goes on in small letters."""
+    tops = list(levels)
+    between: list[_Printed] = []
+    for line in sorted(names, key=lambda line: line.middle):
+        level = _level_of(line, levels)
+        if level is None:
+            between.append(line)
+        elif between and line.words[0].text[0].islower():
+            tops[level] = between[0].middle
+        if level is not None:
+            between = []
+    return tops
 
 
 def _level_of(line: _Printed, levels: Sequence[float]) -> int | None:
@@ -175,16 +196,17 @@ def _rebuilt(
         is_parted = bool(parting) and cell.column_end == cell.column + 1
         levels = stacks[cell.row]
         if is_parted and cell.row < body and cell is _lowest(grid, cell.column, body):
-            *over, names = sorted(printed, key=lambda line: line.middle)
+            over, names = _heads(printed, parting)
             if over:
                 cells.append(Cell(tops[cell.row], tops[cell.row] + 1, first, end, _members(over)))
-            cells += _in_columns(names.words, parting, tops[body] - 1, first)
+            cells += _in_columns(names, tops[body] - 1, first)
         elif levels:
             for number in range(len(levels)):
                 here = [line for line in printed if _row_of(line, levels) == number]
                 row = tops[cell.row] + number
                 if here and is_parted:
-                    cells += _in_columns([word for line in here for word in line.words], parting, row, first)
+                    words = [word for line in here for word in line.words]
+                    cells += _in_columns(_parts(words, parting).items(), row, first)
                 elif here:
                     cells.append(Cell(row, row + 1, first, end, _members(here)))
         else:
@@ -198,8 +220,46 @@ def _lowest(grid: Grid, column: int, body: int) -> Cell:
     return max((cell for cell in _only(grid, column) if cell.row < body), key=lambda cell: cell.row)
 
 
-def _in_columns(words: Sequence[_Word], gutters: Sequence[float], row: int, first: int) -> Iterator[Cell]:
-    for part, here in sorted(_parts(words, gutters).items()):
+def _heads(
+    printed: Sequence[_Printed], gutters: Sequence[float]
+) -> tuple[list[_Printed], list[tuple[int, list[_Word]]]]:
+    """What stands over all columns, and the names of columns: the last line, and of those above it the ones whose parts
+    each begin, end or have their middle where another name does."""
+    *over, last = sorted(printed, key=lambda line: line.middle)
+    names = _parts(last.words, gutters)
+    while over:
+        groups = list(_apart(over[-1]))
+        nearest = [min(names, key=lambda column: _offset(names[column], group)) for group in groups]
+        offsets = [_offset(names[column], group) for column, group in zip(nearest, groups, strict=True)]
+        if len({*nearest}) < len(groups) or len(groups) == 1 or max(offsets) > _LEVEL * over[-1].size:
+            break
+        for column, group in zip(nearest, groups, strict=True):
+            names[column] = [*group, *names[column]]
+        over.pop()
+    return over, sorted(names.items())
+
+
+def _apart(line: _Printed) -> Iterator[list[_Word]]:
+    """The words of a line, names by names."""
+    gaps = [right.x0 - left.x1 for left, right in pairwise(line.words)]
+    widest = min(max(_BETWEEN_NAMES * line.size, 2 * min(gaps, default=0)), _APART * line.size)  # within a name
+    begun = [line.words[0]]
+    for gap, word in zip(gaps, line.words[1:], strict=True):
+        if gap > widest:
+            yield begun
+            begun = []
+        begun.append(word)
+    yield begun
+
+
+def _offset(words: Sequence[_Word], others: Sequence[_Word]) -> float:
+    """How far apart the beginnings, the ends or the middles are, whichever is least."""
+    (x0, x1), (x2, x3) = ((min(word.x0 for word in each), max(word.x1 for word in each)) for each in (words, others))
+    return min(abs(x0 - x2), abs(x1 - x3), abs(x0 + x1 - x2 - x3) / 2)
+
+
+def _in_columns(parts: Iterable[tuple[int, Sequence[_Word]]], row: int, first: int) -> Iterator[Cell]:
+    for part, here in sorted(parts, key=lambda each: each[0]):
         members_N = np.sort(np.concatenate([word.members_N for word in here]))
         yield Cell(row, row + 1, first + part, first + part + 1, members_N)
 
