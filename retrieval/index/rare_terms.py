@@ -24,7 +24,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, number_of, terms_of
 
-RULE = 3
+RULE = 4
 """Of `terms.terms_of` and `terms.number_of`: another rule notes all words anew."""
 PROPOSED = 64
 RARE_SHARE = 0.01

@@ -23,6 +23,12 @@ SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 """Words that say nothing of what a sentence is about."""
 _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH = "|".join(f"{name[:3]}(?:{name[3:]}|t)?" for name in _MONTHS)
+_DAY = r"([0-3]?\d)(?:st|nd|rd|th)?"
+_NAMED_DATE = re.compile(rf"(?:\b{_DAY} (?:of )?)?\b({_MONTH})\b\.?(?: {_DAY}\b)?,? ([12]\d{{3}})\b")
+_ISO_DAY = re.compile(r"\b([12]\d{3}-(?:0[1-9]|1[0-2]))-[0-3]\d")
 _TAIL = re.compile(r"\S+\Z")
 _HEAD = re.compile(r"\S+")
 _NAME_WORD = re.compile(r"\w+")
@@ -43,10 +49,22 @@ def asked_terms(question: str) -> set[str]:
 
 
 def terms_of(text: str) -> set[str]:
-    """All terms of a text, and the parts of compound ones."""
+    """All terms of a text, the parts of compound ones, and its dates."""
     words = set(_TERM.findall(folded(text)))
     parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
-    return {_form(word) for word in words | parts}
+    return {_form(word) for word in words | parts} | dates_in(text)
+
+
+def dates_in(text: str) -> set[str]:
+    """The days and months that a text names in English or writes from the year on, as "2015-12-01" and "2015-12"."""
+    text = folded(text)
+    dates = {date for found in _ISO_DAY.finditer(text) for date in (found[0], found[1])}
+    for before, name, after, year in _NAMED_DATE.findall(text):
+        month = next(number for number, each in enumerate(_MONTHS, 1) if each.startswith(name[:3]))
+        dates.add(f"{year}-{month:02}")
+        if day := before or after:
+            dates.add(f"{year}-{month:02}-{int(day):02}")
+    return dates
 
 
 def number_of(term: str) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from model.reading.second_look import FoundSpan
 from model.scoring.sentences import column_names
-from retrieval.index.terms import asked_terms, terms_of
+from retrieval.index.terms import asked_terms, dates_in, terms_of
 from retrieval.query.numbered import in_numbered
 from retrieval.query.sentences import Sentence
 from retrieval.query.versions import later_shares, name_shares
@@ -39,8 +39,13 @@ class Asked:
 
     @cached_property
     def terms(self) -> frozenset[str]:
-        """Without small words."""
-        return frozenset(asked_terms(self.text))
+        """Without small words, and its dates."""
+        return frozenset(asked_terms(self.text) | self.dates)
+
+    @cached_property
+    def dates(self) -> frozenset[str]:
+        """In figures, however they are written."""
+        return frozenset(dates_in(self.text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,8 @@ class Sentences:
         """Whether a sentence is about another code, row or numbered part than the one that the question names."""
         asked, terms = self.asked.terms, self.terms
         names = [column_names(each.text) for each in self.items]
-        tables = [(of, *each[1:]) if each else None for of, each in zip(self.documents, names, strict=True)]
+        # of the second column, for the first may have no name, and parts of wide rows end anywhere
+        tables = [(of, each[1]) if each else None for of, each in zip(self.documents, names, strict=True)]
         parts = [any(self.numbered) and not there for there in self.numbered]
         return [
             any(each) for each in zip(other_codes(asked, terms), other_rows(asked, terms, tables), parts, strict=True)

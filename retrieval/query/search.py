@@ -158,10 +158,12 @@ def find_blocks(
         scores_C = matches.block_scores(newest_first_C, titles_QC)
     matched = scores_C.sort(descending=True, stable=True).values[:count].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
-    ranked_C, missing_of = _with_words(workspace, snapshot, question.asked.terms, held, newest_first_C, scores_C)
+    asked = question.asked
+    ranked_C, missing_of = _with_words(workspace, snapshot, asked.terms, held, newest_first_C, scores_C)
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     # what a survey is asked for with ("summarise the report") need not stand in it
-    unmatched = 0.0 if asks_for_a_survey(text) else missing_of(kept) / max(1, len(question.asked.terms))
+    missing = missing_of(kept) - asked.dates  # which have stood in other words already
+    unmatched = 0.0 if asks_for_a_survey(text) else len(missing) / max(1, len(asked.terms - asked.dates))
     positions_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERMS + NAMES)).clamp(0.0, 1.0)
     return Found(question, titles, positions_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches)
 
@@ -173,16 +175,16 @@ def _with_words(
     held: HeldTerms,
     positions_C: Tensor,
     scores_C: Tensor,
-) -> tuple[Tensor, Callable[[Tensor], int]]:
-    """Scores with what words and names add, and a function that counts the terms which some of these blocks, given by
+) -> tuple[Tensor, Callable[[Tensor], Set[str]]]:
+    """Scores with what words and names add, and a function that gives the terms which some of these blocks, given by
     number, neither hold nor are called by."""
     document_ids = snapshot.documents_of(positions_C)
     named = _named_terms(workspace, document_ids, asked)
     names_C = share_of_names(asked, [named[document_id] for document_id in document_ids])
 
-    def missing(kept: Tensor) -> int:
+    def missing(kept: Tensor) -> Set[str]:
         called = set().union(*(named[document_ids[number]] for number in kept.tolist()))
-        return len(held.missing(positions_C[kept].numpy()) - called)
+        return held.missing(positions_C[kept].numpy()) - called
 
     return scores_C + TERMS * held.shares(positions_C.numpy()) + NAMES * names_C, missing
 

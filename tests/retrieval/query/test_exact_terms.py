@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.index.terms import crossing_terms, terms_of
+from retrieval.index.terms import asked_terms, crossing_terms, dates_in, terms_of
 from retrieval.query.search import share_of_names
 
 
@@ -14,6 +15,20 @@ def test_options_numbers_and_parts_of_codes_are_terms():
     assert "-c" not in terms_of("built-in c compiler")
     assert {"pr#541", "541", "pr"} <= terms_of("See PR#541.")
     assert {"737-8", "737"} <= terms_of("(Model 737-8)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5 March 2013", "the 5th of March 2013", "on March 5, 2013", "Mar. 5th 2013", "5 MAR 2013", "at 2013-03-05T10:00"],
+)
+def test_a_day_is_the_same_however_it_is_written(text):
+    assert dates_in(text) == {"2013-03-05", "2013-03"} <= terms_of(text)
+    assert not dates_in(text) & asked_terms("5 March 2013"), "words alone stand in a text"
+
+
+def test_months_need_a_year_and_words_that_begin_like_them_are_none():
+    assert dates_in("in Sept. 2009, in may 2010") == {"2009-09", "2010-05"}
+    assert not dates_in("Mark 2013 of marches 2013, in March, it may 20 times, 2013-13-01")
 
 
 def test_the_rarer_a_name_the_more_it_says():

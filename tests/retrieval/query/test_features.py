@@ -67,6 +67,11 @@ def test_the_row_that_holds_more_of_the_questions_words_wins_among_those_of_its_
     assert [number for number, other in enumerate(others) if not other] == right
 
 
+def test_a_month_of_a_sheet_is_told_from_others_though_its_row_is_parted_elsewhere():
+    rows = ["Date: 2020-05-01; IBM: 106.5; AAPL: 78.2.", "Date: 2020-04-01; IBM: 107.1; AAPL: 72.3; DELL: 21.4."]
+    assert of_other(made("What was the price of AAPL in April 2020?", rows)).tolist() == [1, 0]
+
+
 def test_sentences_and_rows_of_other_tables_are_left_alone():
     said = [POOLS[0], "Day: Tuesday; Guide: Ana; Price: 3.", "The pool is closed.", "It closes on Tuesday."]
     assert not of_other(made("When does the outdoor pool close on Tuesday?", said)).any()
