@@ -19,6 +19,7 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.line_ends import LINE_HYPHENS, Words, join_words
 from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
 from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, is_number, text_rows, ticked_first
 
@@ -33,16 +34,41 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
     source, encoding, notes = decode(text_bytes(path, limits))
     blocks: list[Block] = []
     tables: list[Cells] = []
+    words = Words(line.rstrip() for line in source.split("\n"))
     for is_table, text in groupby(clean_text(source).strip("\n").split("\n\n"), key=lambda one: bool(_table_in(one))):
         for block in text if is_table else ["\n\n".join(text)]:
             rows = _table_in(block)
             tables += [("", rows)] if rows else []
-            blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else block))
+            prose = block if rows else "\n\n".join(_flowing(one, words) for one in block.split("\n\n"))
+            blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else prose))
     return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
 
 
 _GAP = 2  # columns of spaces between the columns of a table
+_MOSTLY_LETTERS = 0.8  # of what is printed
+_FULL_LINE = 0.75  # of the longest line: the least width of all but the last
+_LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
+
+
+def _flowing(paragraph: str, words: Words) -> str:
+    """A paragraph that was set in lines of one width, indented, justified or hyphenated, as running text; any other as
+    it is."""
+    lines = paragraph.split("\n")
+    indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
+    wide = [len(line.rstrip()) for line in lines]
+    letters = sum(map(str.isalpha, paragraph))
+    is_prose = len(lines) > 1 and letters >= _MOSTLY_LETTERS * len("".join(paragraph.split()))
+    if not is_prose or len(indents) > 1 or min(wide[:-1]) < _FULL_LINE * max(wide) or _LISTED.search(paragraph):
+        return paragraph
+    if not max(indents) and "  " not in paragraph.strip() and not any(line.endswith(LINE_HYPHENS) for line in lines):
+        return paragraph
+    lines = [" ".join(line.split()) for line in lines]
+    joined = ""
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        kept, between = join_words(line, following, words)
+        joined += line[:kept] + between
+    return joined.strip()
 
 
 def _table_in(block: str) -> list[list[str]]:

@@ -7,55 +7,27 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from retrieval.extraction.line_ends import LINE_HYPHENS, SOFT_HYPHEN, SPACE, Words, join_words
 from retrieval.extraction.pdf.characters import PRINTED_RULE
-from retrieval.extraction.pdf.text_boxes import APART, LINE_HYPHENS, SOFT_HYPHEN, TextLine
+from retrieval.extraction.pdf.text_boxes import APART, TextLine
 
-PARAGRAPH, ROW, SPACE, NOTHING = "\n\n", "\n", " ", ""
+PARAGRAPH, ROW = "\n\n", "\n"
 
 _SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\s*\d{0,2}$")
 _BULLET = re.compile(r"[•▪◦‣·●○■□➢✓❖–—*-]\s+\S|o\s+[A-Z]")
 _NUMBERED = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\]|\d{1,2}(?:\.\d{1,2})+\.?)\s+\S")
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LARGE = 1.15
 """Times the usual size of a column: what is larger is a heading."""
-_LAST_WORD = re.compile(r"[\w-]*$")
-_FIRST_WORD = re.compile(r"[^\W\d_]+")
 _FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
-_ADDRESS = re.compile(r"(?:https?://|www\.|doi\.org|doi:)\S*$")
 _RAGGED = 0.3  # of the width of a block may be free at the end of a line whose sentence goes on
 _LONGEST_INSERTION = 15  # lines
 _FEWEST_WORDS = 5  # of a caption or a box; a formula inside a sentence has fewer
-
-
-class Words:
-    """Word counts of the document, which tell whether a hyphen at the end of a line belongs to the word."""
-
-    def __init__(self, lines: Sequence[TextLine]):
-        self._count: Counter[str] = Counter()
-        for line in lines:
-            text = line.text
-            if text.endswith(LINE_HYPHENS):
-                text = text[: _LAST_WORD.search(text[:-1]).start()]  # type: ignore[union-attr]  # always matches
-            self._count.update(word.lower() for word in _WORD.findall(text))
-
-    def keeps_hyphen(self, head: str, tail: str) -> bool:
-        """Whether `head`-`tail`, broken after the hyphen, is a compound ("long-term") and not a hyphenated word."""
-        if not tail[:1].islower() or not head[-1:].isalpha():
-            return True
-        head, tail = head.lower(), tail.lower()
-        joined, compound = self._count[head.rsplit("-", 1)[-1] + tail], self._count[f"{head}-{tail}"]
-        if joined or compound:
-            return compound > joined
-        if "-" in head:
-            return True
-        return self._count[head] > 2 and self._count[tail] > 2 and len(head) > 3 and len(tail) > 3
 
 
 @dataclass(frozen=True)
@@ -154,14 +126,14 @@ def _ends(line: TextLine) -> bool:
 
 def _joints(lines: Sequence[TextLine]) -> Iterator[tuple[int, str]]:
     """For each line how many of its characters stay, and what separates it from the next line."""
-    words = Words(lines)
+    words = Words(line.text for line in lines)
     margins = _margins(lines)
     is_first = True  # of its paragraph
     for number, (line, following) in enumerate(pairwise(lines)):
         kept = len(line.text)
         separator = _separator(line, following, margins[number], margins[number + 1], is_first)
         if separator == SPACE:
-            kept, separator = _join_words(line.text, following.text, words)
+            kept, separator = join_words(line.text, following.text, words)
         yield kept, separator
         is_first = separator in (PARAGRAPH, ROW)
     if lines:
@@ -296,20 +268,3 @@ def _first_word_width(line: TextLine) -> float:
     whole = float(box[:, 2 + axis].max() - box[:, axis].min())
     part = float(word[:, 2 + axis].max() - word[:, axis].min())
     return (line.x1 - line.x0) * part / whole if whole > 0 else 0.0
-
-
-def _join_words(text: str, following: str, words: Words) -> tuple[int, str]:
-    """Within a paragraph: how many characters of the line stay, and what separates it from the next line."""
-    if text.endswith(SOFT_HYPHEN):
-        return len(text) - 1, NOTHING
-    if text.endswith(LINE_HYPHENS) and len(text) > 1 and text[-2].isalnum():
-        head = _LAST_WORD.search(text[:-1])
-        tail = _FIRST_WORD.match(following)
-        if _ADDRESS.search(text) or tail is None or head is None or words.keeps_hyphen(head[0], tail[0]):
-            return len(text), NOTHING if following[:1].isalnum() else SPACE
-        return len(text) - 1, NOTHING
-    if text.endswith(("—", "–")) and len(text) > 1 and not text[-2].isspace():
-        return len(text), NOTHING
-    if _ADDRESS.search(text) and text[-1] in "/._=&?-%#" and not following[:1].isupper():
-        return len(text), NOTHING
-    return len(text), SPACE

@@ -18,8 +18,6 @@ from retrieval.extraction.pdf.characters import HYPHEN, PageCharacters
 from retrieval.extraction.pdf.layout import Line
 from retrieval.extraction.table_rows import Piece
 
-SOFT_HYPHEN = "\u00ad"
-LINE_HYPHENS = ("-", chr(HYPHEN), SOFT_HYPHEN)
 CELL_BORDER = "\t"
 APART = -1
 _NOWHERE = -1

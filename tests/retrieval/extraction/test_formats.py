@@ -268,6 +268,33 @@ def test_the_parts_of_a_wide_row_begin_with_the_cell_that_tells_it_from_others(t
     assert len(parts) > 2 and sum("Column 8: x" in line for line in parts) == 1
 
 
+def test_paragraphs_of_plain_text_that_were_set_in_lines_are_running_text(tmp_path):
+    text = markup(
+        tmp_path,
+        ".txt",
+        """          1.  The long-term view
+
+               After several days of  uneventful  travel  you see the
+          ruins.   It is a long-term view:  your last meal  out-
+          side, and above you, in the open, there is the  long-
+          term sky.  That was the meal outside of the ruins.
+
+          To do:
+            - eat
+            - sleep well
+
+          Ann Lee
+          12 Mill Lane, Oxford, the United Kingdom of Britain
+""",
+    ).text
+    _, prose, listed, address = text.split("\n\n")
+    assert prose == (
+        "After several days of uneventful travel you see the ruins. It is a long-term view: your last meal outside, and "
+        "above you, in the open, there is the long-term sky. That was the meal outside of the ruins."
+    )
+    assert "\n            - eat\n" in listed and "\n" in address, "what is no prose stays as it is"
+
+
 @pytest.mark.parametrize("bar", ["|", " | ", "\t"])
 def test_lines_of_plain_text_that_bars_or_tabs_part_alike_are_rows_of_a_table(tmp_path, bar):
     rows = [("Site", "No", "Event"), ("Red River", "46528", "Lost, found"), ("Monticello", "46649", "")]
