@@ -46,6 +46,7 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
 
 _GAP = 2  # columns of spaces between the columns of a table
 _MOSTLY_LETTERS = 0.8  # of what is printed
+_FEWEST_WORDS = 12
 _FULL_LINE = 0.75  # of the longest line: the least width of all but the last
 _LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
@@ -58,7 +59,8 @@ def _flowing(paragraph: str, words: Words) -> str:
     indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
     wide = [len(line.rstrip()) for line in lines]
     letters = sum(map(str.isalpha, paragraph))
-    is_prose = len(lines) > 1 and letters >= _MOSTLY_LETTERS * len("".join(paragraph.split()))
+    printed = paragraph.split()
+    is_prose = len(lines) > 1 and len(printed) >= _FEWEST_WORDS and letters >= _MOSTLY_LETTERS * len("".join(printed))
     if not is_prose or len(indents) > 1 or min(wide[:-1]) < _FULL_LINE * max(wide) or _LISTED.search(paragraph):
         return paragraph
     if not max(indents) and "  " not in paragraph.strip() and not any(line.endswith(LINE_HYPHENS) for line in lines):
