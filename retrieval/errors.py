@@ -32,6 +32,14 @@ class ExtractError(CairnError):
         self.reason = reason
 
 
+class UnknownKind(ExtractError):
+    """No file of this kind is read. `short`: the reason without what can be read instead."""
+
+    def __init__(self, short: str, instead: str = ""):
+        super().__init__(f"{short} {instead}".rstrip())
+        self.short = short
+
+
 class NothingToRead(ExtractError):
     """No page of a file has text, and `pages` (from 0) are pictures in which text may be recognised."""
 

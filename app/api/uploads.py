@@ -29,7 +29,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.api.errors import Refused, describe
 from app.limits.fair_queue import FairQueue, QueueFull
-from retrieval.errors import CairnError, Cancelled, ExtractError
+from retrieval.errors import CairnError, Cancelled, UnknownKind
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
 from retrieval.types.records import Estimate, Job
@@ -152,8 +152,8 @@ class Uploads:
         name, suffix = shown_name(name), Path(shown_name(name)).suffix.lower()
         try:
             format_ = format_of(name)
-        except ExtractError as error:
-            raise Refused(415, "unknown_kind", f"{name}: {error}") from error
+        except UnknownKind as error:
+            raise Refused(415, "unknown_kind", f"{name}: {error.short}") from error
         user_id = library.principal.user_id
         own = self._of(user_id)
         waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)

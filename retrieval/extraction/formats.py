@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import mimetypes
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from retrieval.errors import ExtractError
+from retrieval.errors import UnknownKind
 from retrieval.extraction.encodings import looks_like_text
 
 HEAD_BYTES = 1024  # how much of a file `Format.matches` looks at
@@ -122,17 +123,19 @@ FORMATS = (
 CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)
 DRAWN_KINDS = frozenset(each.kind for each in FORMATS if each.drawn)
 _OLD_OFFICE = (".doc", ".xls", ".ppt")
+_MEDIA = {"audio": "Sound", "video": "Film"}
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def format_of(path: PurePath | str) -> Format:
-    """The format by the end of the file's name. Raises ExtractError, which says what can be read."""
+    """The format by the end of the file's name. Raises UnknownKind, which says what can be read."""
     suffix = PurePath(path).suffix.lower()
     for each in FORMATS:
         if suffix in each.suffixes:
             return each
     if suffix in _OLD_OFFICE:
-        raise ExtractError(f"{suffix} is the format of Office before 2007. Save the file as {suffix}x, then add that.")
-    what = f"{suffix} files" if suffix else "Files without a name ending"
+        raise UnknownKind(f"{suffix} is the format of Office before 2007. Save the file as {suffix}x, then add that.")
+    media = (mimetypes.guess_type(f"a{suffix}")[0] or "").partition("/")[0]
+    what = _MEDIA.get(media) or (f"{suffix} files" if suffix else "Files without a name ending")
     labels = ", ".join(each.label for each in FORMATS)
-    raise ExtractError(f"{what} cannot be read. These can: {labels}.")
+    raise UnknownKind(f"{what} cannot be read.", f"These can: {labels}.")

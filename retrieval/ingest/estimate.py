@@ -41,8 +41,22 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
 
 
 def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watch = unwatched) -> Estimate:
-    """Extracts the file and counts: storing it extracts it again, which takes as long. Raises `ExtractError`."""
+    """Extracts the file and counts: storing it extracts it again, which takes as long; what is stored costs no time.
+
+    Raises `ExtractError`."""
     loaded = workspace.loaded()
+    stored = workspace.catalogue.find_document(sha256_of(path), loaded.fingerprint.digest)
+    if stored is not None:
+        return Estimate(
+            source=path.name,
+            pages=stored.num_pages,
+            tokens=stored.num_tokens,
+            blocks=stored.num_blocks,
+            size_bytes=stored.size_bytes,
+            seconds=0.0,
+            free_bytes=free_bytes(workspace),
+            already_stored=True,
+        )
 
     def told(progress: ExtractProgress) -> None:
         watch(progress.done, progress.total)
@@ -63,7 +77,6 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         tokens = int(tokens * len(text) / len(sample))
     pictures = pictures if recognises_pictures() else 0
     tokens += pictures * _TOKENS_A_PICTURE
-    known = workspace.catalogue.find_document(sha256_of(path), loaded.fingerprint.digest)
     return Estimate(
         source=path.name,
         pages=pages,
@@ -72,7 +85,6 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
         seconds=extracting + tokens / _usual_speed(workspace, loaded, ids) + pictures * _SECONDS_A_PICTURE,
         free_bytes=free_bytes(workspace),
-        already_stored=known is not None,
         exact=len(sample) == len(text) and not pictures,
     )
 

@@ -465,3 +465,13 @@ def test_history_survives_a_reload_and_a_link_opens_the_answer(
     page.get_by_role("button", name="Delete this answer").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".history .item")).to_have_count(0)
+
+
+def test_the_answer_to_a_further_question_stands_at_the_top(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(serve(library))
+    ask(page, QUESTION)
+    ask(page, "How long is the path around the lake?")
+    page.wait_for_function("() => document.querySelector('.turn:last-child').getBoundingClientRect().top < 120")
+    expect(page.locator(".answer-text").last).to_be_in_viewport(ratio=1)

@@ -151,6 +151,10 @@ def test_a_quotation_is_underlined_in_its_passage_and_what_answers_stands_in_sig
         (tmp_path / "home" / "sample-offered").touch()
         document = library.jobs.run(library.documents.submit(SAMPLE).id)
         assert document.state == "done", document.error
+        while library.descriptions.make_next():
+            pass
+        suggested = {one.question for one in library.descriptions.suggestions(3)}
+        assert suggested == {"What is a cairn?", "What is an estimate?", "What is a guess?"}, "no words of the trade"
         app = build_app(settings_for(tmp_path / "home", questions_at_once=1), library)
         with served(app) as url:
             page = open_tab(f"{url}/#/ask")

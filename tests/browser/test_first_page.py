@@ -102,8 +102,8 @@ def test_the_ask_page_can_be_used_before_the_frame_has_come(
     page.route("**/assets/index-*.js", lambda route: held.append(route))  # Gradio's first script
     page.goto(f"{serve(library)}/?token={OWNER_TOKEN}", wait_until="commit")
     question = page.get_by_label("Question")
-    question.fill("When was the dam")
-    question.focus()
+    expect(question).to_be_focused()
+    page.keyboard.type("When was the dam")
     for _ in range(500):
         if not held:
             page.wait_for_timeout(20)

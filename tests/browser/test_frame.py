@@ -235,6 +235,12 @@ UNDER_ICONS = """() => [...document.querySelectorAll('.document')].flatMap((row)
         .map((icon) => icon.getAttribute('aria-label')); })"""
 
 
+OUTSIDE = """() => [...document.querySelectorAll('button, a, input')]
+    .filter((one) => one.checkVisibility() && !one.closest(".subtabs"))
+    .filter((one) => one.getBoundingClientRect().right > innerWidth)
+    .map((one) => one.getAttribute('aria-label') || one.textContent)"""
+
+
 @pytest.mark.usefixtures("attention_decides")
 def test_a_phone_shows_everything_without_scrolling_sideways(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
@@ -258,6 +264,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     for name in ("Ask", "Library", "History", "Settings", "Machine"):
         view_whole(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+        assert page.evaluate(OUTSIDE) == [], name
     assert box(page.get_by_label("Folder on this machine"))["width"] > 200
     view(page, "Library")
     assert page.evaluate(UNDER_ICONS) == [], "names stand beside the icons"

@@ -24,7 +24,7 @@ from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, pdf_
 pytest.importorskip("playwright")
 from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser.acting import add_files, ask, escape, held_back, overtaken, reload, view  # noqa: E402
+from tests.browser.acting import add_files, ask, box, escape, held_back, overtaken, reload, view  # noqa: E402
 
 PATH = "How long is the path around the lake?"
 
@@ -73,8 +73,9 @@ def test_what_changes_while_the_page_is_fetched_is_shown_and_no_older_list_comes
         renamed(url, library, WALKS, "On foot")
     expect(page.locator(".document", has_text="On foot")).to_be_visible()
 
-    with overtaken(page, "/documents[?].*sort=title"):
+    with overtaken(page, "/documents[?].*sort=title") as begun:
         page.get_by_label("Sort").select_option("title")
+        begun()
         renamed(url, library, WALKS, "On four paws")
         expect(page.locator(".document", has_text="On four paws")).to_be_visible()
     expect(page.locator(".document", has_text="On four paws")).to_be_visible()
@@ -107,6 +108,17 @@ def test_a_click_counts_although_the_frame_comes_before_the_button_is_let_go(
     page.mouse.up()
     expect(page.get_by_role("dialog")).to_contain_text("Which documents may be read")
     expect(page.locator("#cairn-shell")).to_have_count(0)
+
+
+def test_what_stands_below_the_question_stays_in_its_place_when_the_first_answers_come(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab("about:blank")
+    with held_back(page, "/api/v1/first"):
+        page.goto(f"{serve(library)}/?token={OWNER_TOKEN}", wait_until="commit")
+        before = box(page.locator("#scope"))
+    expect(page.locator("#writer-line")).not_to_be_empty()
+    assert box(page.locator("#scope")) == before
 
 
 def test_a_file_that_is_started_before_its_sending_is_answered_does_not_come_back(
@@ -316,8 +328,9 @@ def test_the_state_of_the_machine_and_of_the_writer_is_the_newest(
     (tmp_path / "reports").mkdir()
     page = open_tab(serve(library))
     counted = page.locator(".card dt:text-is('Documents') + dd")
-    with overtaken(page, "/api/v1/machine"):
+    with overtaken(page, "/api/v1/machine") as begun:
         view(page, "Machine")
+        begun()
         view(page, "Ask")
         library.documents.delete([one.id for one in library.documents.list(search=WALKS)])
         with page.expect_response("**/api/v1/machine"):
@@ -340,8 +353,9 @@ def test_what_is_typed_while_a_writer_is_saved_stays(
     watch.expected_statuses.add(422)
     page = open_tab(serve(library))
     name, state = page.locator("#writer-name"), page.locator("#writer-state")
-    with overtaken(page, "/api/v1/writer$"):  # as the settings are opened
+    with overtaken(page, "/api/v1/writer$") as begun:  # as the settings are opened
         view(page, "Settings")
+        begun()
         name.fill("http://127.0.0.1:9/v1")
         page.locator("#writer-save").click()
         expect(state).not_to_have_text("One moment…")

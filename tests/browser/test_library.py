@@ -306,10 +306,25 @@ def test_a_damaged_pdf_fails_alone_and_in_words(
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("bad.pdf", b"%PDF-1.7\nnothing of a document"), ("no.pdf", b"MZ executable"), ("good.pdf", PDF))
     expect(page.locator(".toast.bad")).to_contain_text("no.pdf is named .pdf but its content is not PDF")
-    page.locator(".toast.bad").click()
+    page.locator(".toast.bad").click(position={"x": 12, "y": 12})
     expect(page.locator(".toast")).to_have_count(0)
     expect(page.locator(".staged .item", has_text="bad.pdf")).to_contain_text("cannot be read")
     expect(page.get_by_role("button", name="Read it")).to_be_visible()
+
+
+def test_a_kind_that_cannot_be_read_is_refused_in_one_line_which_leads_to_those_that_can(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, watch: Any
+) -> None:
+    watch.expected_statuses.add(415)
+    page = open_tab(f"{serve(library)}/#/library")
+    add_files(page, ("march.mp3", b"ID3"))
+    refused = page.locator(".toast.bad")
+    expect(refused).to_have_text("march.mp3: Sound cannot be read. See what can be read.")
+    refused.get_by_role("button").click()
+    expect(page.get_by_role("dialog")).to_contain_text("PDF, Word, Excel, PowerPoint")
+    expect(refused).to_have_count(0)
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_a_locked_pdf_asks_for_its_password(

@@ -317,8 +317,10 @@ function addFromHere() {
 }
 
 document.addEventListener("cairn:started", () => {
-  if (state.adding) state.goTo("ask");
+  if (!state.adding) return;
   state.adding = false;
+  state.goTo("ask");
+  focusQuestion();
 });
 
 const hero = () =>

@@ -44,27 +44,27 @@ function focusIn(node) {
   };
 }
 
-// What a pointer is held down on stays until it is let go: a control that is drawn anew between the two is never clicked.
-let pressed = null;
+// While a pointer is held down everything stays: what is drawn anew or moves between the two is never clicked.
+let pressed = false;
 const waiting = new Map(); // what is to happen with a node then
 document.addEventListener(
   "pointerdown",
-  ({ target }) => {
-    pressed = target;
+  ({ button }) => {
+    pressed = button === 0; // a menu takes the letting go of another one
   },
   true,
 );
 for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => setTimeout(letGo), true);
 
 function letGo() {
-  pressed = null;
+  pressed = false;
   const actions = [...waiting.values()];
   waiting.clear();
   for (const action of actions) action();
 }
 
 export function onceLetGo(node, action) {
-  if (pressed && node.contains(pressed)) waiting.set(node, action);
+  if (pressed) waiting.set(node, action);
   else {
     waiting.delete(node);
     action();
@@ -207,11 +207,12 @@ export function announce(text) {
 }
 
 let toasts;
-export function toast(text, kind = "") {
+// What has `more` to offer stays until somebody has seen it.
+export function toast(text, kind = "", more = null) {
   toasts ||= document.body.appendChild(h("div", { class: "toasts", role: "alert" }));
-  const one = h("div", { class: `toast ${kind}`, onclick: () => one.remove() }, text);
+  const one = h("div", { class: `toast ${kind}`, onclick: () => one.remove() }, text, more && [" ", more]);
   toasts.append(one);
-  setTimeout(() => one.remove(), kind === "bad" ? 9000 : 4500);
+  if (!more) setTimeout(() => one.remove(), kind === "bad" ? 9000 : 4500);
 }
 
 // An action on each of some items; what goes wrong with one is told and holds up no other.

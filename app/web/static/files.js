@@ -1,11 +1,28 @@
 // Files on their way in: sending, waiting with an estimate, being read. All of it is what the server says; a refresh changes
 // nothing.
 
-import { get, post, remove, upload } from "./api.js";
-import { about, announce, askText, button, bytes, duration, h, icon, iconButton, number, oneByOne, plural, renew, toast } from "./dom.js";
+import { firstOf, get, post, remove, upload } from "./api.js";
+import {
+  about,
+  announce,
+  askText,
+  button,
+  bytes,
+  duration,
+  h,
+  icon,
+  iconButton,
+  number,
+  oneByOne,
+  openDialog,
+  plural,
+  renew,
+  toast,
+} from "./dom.js";
 import { kindOf, lengthOf } from "./kinds.js";
 import { done, percent, STAGES, share } from "./progress.js";
 
+const READ = "PDF, Word, PowerPoint, Excel, OpenDocument, e\u2011mail, web pages, scans and text";
 const SENDING_AT_ONCE = 3;
 const SHOWN_WAITING = 3; // of the jobs that wait; the others on request
 const MOST_JOBS = 500; // that the server lists
@@ -126,8 +143,8 @@ export function takeDropped(node, onTaken = () => {}) {
   });
 }
 
-// A chooser of files and the zone that they can be dropped on; `note` says what can be read.
-export function dropZone(id, note, onTaken = () => {}) {
+// A chooser of files and the zone that they can be dropped on.
+export function dropZone(id, onTaken = () => {}) {
   const input = h("input", {
     type: "file",
     multiple: true,
@@ -145,17 +162,43 @@ export function dropZone(id, note, onTaken = () => {}) {
     { class: "drop", for: id },
     icon("up"),
     h("span", {}, h("b", {}, "Drop documents here"), " or ", h("span", { class: "link" }, "choose files")),
-    note,
+    h("span", { class: "soft" }, READ),
   );
   takeDropped(zone, onTaken);
+  firstOf("preferences").then(
+    ({ uploads }) => {
+      input.accept = uploads.accept.join(",");
+    },
+    () => {}, // whoever needs the server says that it is gone
+  );
   const others = h(
     "div",
     { class: "row other-ways" },
     button("Paste text", { class: "button quiet small", onclick: () => pasteText(onTaken) }, "edit"),
     button("Add a web page", { class: "button quiet small", onclick: () => addPage(onTaken) }, "link"),
+    button("What can be read", { class: "button quiet small", onclick: tellKinds }),
   );
   return [input, zone, others];
 }
+
+const tellKinds = () =>
+  oneByOne([null], async () => {
+    const { uploads } = await firstOf("preferences");
+    openDialog(
+      h(
+        "dialog",
+        { class: "dialog", "aria-label": "What can be read" },
+        h(
+          "form",
+          { method: "dialog" },
+          h("h2", {}, "What can be read"),
+          h("p", {}, `${uploads.labels.join(", ")}.`),
+          h("p", { class: "soft" }, `Up to ${bytes(uploads.file_bytes)} each.`),
+          h("div", { class: "row end" }, h("button", { class: "button primary" }, "Close")),
+        ),
+      ),
+    );
+  });
 
 async function pasteText(onTaken) {
   const given = await askText("Paste text", "Text", "", { yes: "Add it", lines: true });
@@ -198,7 +241,9 @@ function dropSent() {
 }
 
 function notSent(item, error) {
-  toast(error.message, "bad");
+  const kinds =
+    error.code === "unknown_kind" && h("button", { type: "button", class: "plain link", onclick: tellKinds }, "See what can be read.");
+  toast(error.message, "bad", kinds);
   state.sending = state.sending.filter((one) => one !== item);
   drawStaged();
 }

@@ -19,13 +19,13 @@ const SORTS = [
   ["pages", "Most pages"],
 ];
 
-const view = { search: "", sort: "added", where: [], offset: 0, selected: new Set(), kinds: "" };
+const view = { search: "", sort: "added", where: [], offset: 0, selected: new Set() };
 let parts = null,
   leave = () => {};
 
 export function mountLibrary(node, { goTo }) {
   leave = () => goTo("ask");
-  const [input, drop, others] = dropZone("file-input", h("span", { class: "soft", id: "kinds" }, view.kinds));
+  const [input, drop, others] = dropZone("file-input");
   let timer;
   const search = h("input", {
     class: "input",
@@ -73,7 +73,7 @@ export function mountLibrary(node, { goTo }) {
       passages,
     ),
   );
-  start();
+  draw();
 }
 
 // Other documents are wanted: the list begins at its first page.
@@ -119,13 +119,13 @@ function showPassages(found) {
 }
 
 document.addEventListener("cairn:view", (event) => {
-  if (event.detail.view === "library" && parts) start();
+  if (event.detail.view === "library" && parts) draw();
 });
 document.addEventListener("cairn:library", () => {
   if (!parts?.node.offsetParent) return; // drawn when it is next looked at
   draw();
 });
-document.addEventListener("cairn:back", () => parts && start());
+document.addEventListener("cairn:back", () => parts && draw());
 let inJobs = "";
 document.addEventListener("cairn:files", () => {
   const now = [...documentsInJobs()].join(" ");
@@ -133,21 +133,6 @@ document.addEventListener("cairn:files", () => {
   inJobs = now;
   draw();
 });
-
-async function start() {
-  draw();
-  if (view.kinds) return;
-  try {
-    const { uploads } = await get("preferences");
-    view.kinds = `${uploads.labels.join(", ")} · up to ${bytes(uploads.file_bytes)} each`;
-    const kinds = document.getElementById("kinds");
-    if (kinds) kinds.textContent = view.kinds;
-    const input = /** @type {HTMLInputElement | null} */ (document.getElementById("file-input"));
-    if (input) input.accept = uploads.accept.join(",");
-  } catch {
-    // the list below says that the server is gone
-  }
-}
 
 // Collections and documents together: the one names the other.
 const draw = latest(

@@ -3,6 +3,7 @@
 import { mountAccount } from "./account.js";
 import { clearForBack, mountAsk, openAnswer, openId } from "./ask.js";
 import { followChanges } from "./changes.js";
+import { focusQuestion } from "./composer.js";
 import { h, icon, onceLetGo, replace } from "./dom.js";
 import { mountHistory } from "./history.js";
 import { mountLibrary } from "./library.js";
@@ -241,6 +242,8 @@ new MutationObserver(() => (shell ? onceLetGo(shell.node, mountAll) : mountAll()
 applyTheme();
 followChanges();
 mountShell();
+// On a telephone the keyboard would come up and cover what can be done here.
+if (/^(#\/(ask)?)?$/.test(location.hash) && matchMedia("(hover: hover)").matches) focusQuestion();
 mountAll();
 reopenKept();
 followHash();

@@ -8,7 +8,6 @@ import { MARK } from "./words.js";
 
 const SUGGESTED = 3;
 const FEW = 2; // documents: with fewer, the sample handbook alone, the first thing to do is to bring one's own
-const READ = "PDF, Word, PowerPoint, Excel, OpenDocument, e-mail, web pages, scans and text";
 
 // Questions of the newest documents that a question put now may read.
 export async function suggestedQuestions(scope) {
@@ -29,9 +28,7 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
       {},
       "The passages that may answer are found in the stored memory of your documents, a reader marks the sentence, and you see it on its page.",
     ),
-    documents !== null && documents < FEW
-      ? h("div", { class: "first-files" }, dropZone("first-files", h("span", { class: "soft" }, READ), onAdd))
-      : null,
+    documents !== null && documents < FEW ? h("div", { class: "first-files" }, dropZone("first-files", onAdd)) : null,
     documents === 0
       ? null
       : h(

@@ -1,7 +1,7 @@
 // Who words answers: chosen and tried in the settings, and named below the question.
 
 import { firstOf, get, latest, post, put } from "./api.js";
-import { button, h, plural, replace } from "./dom.js";
+import { button, h, plural, renew, replace } from "./dom.js";
 
 const changed = () => document.dispatchEvent(new CustomEvent("cairn:writer"));
 
@@ -11,7 +11,7 @@ export function writerLine(onWriter) {
   const show = (writer) => {
     onWriter(writer);
     line.classList.toggle("advice", !writer.problem && !writer.name);
-    replace(line, lineOf(writer));
+    renew(line, lineOf(writer));
   };
   const draw = latest(
     (first) => (first ? firstOf("writer") : get("writer")),
