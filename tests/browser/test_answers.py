@@ -248,7 +248,8 @@ def test_a_question_can_be_kept_to_chosen_documents(
     watch.expected_statuses.add(404)  # what is gone is asked for, by its id
     library.documents.delete([document.id for document in library.documents.list() if document.source == WALKS])
     reload(page)
-    expect(page.locator(".toast")).to_have_text("Some of what was chosen is gone. Questions now ask all documents.")
+    expect(page.get_by_text("Some of what was chosen is gone. Questions now ask all documents.")).to_be_visible()
+    expect(page.locator(".toast", has_text="There is no document")).to_have_count(0)
     expect(page.locator("#scope")).to_have_text("All documents")
 
 

@@ -82,7 +82,7 @@ const refreshFacts = latest(
 const refreshSuggestions = latest(
   () => (state.turns.length ? state.suggestions : suggestedQuestions(currentScope())),
   suggest,
-  (error) => toast(error.message, "bad"),
+  () => {}, // the next question will say what is wrong
 );
 
 function suggest(suggestions) {
