@@ -78,7 +78,9 @@ class Balancer(socketserver.ThreadingTCPServer):
         first = next(self._turns) % len(self.ports)
         for port in self.ports[first:] + self.ports[:first]:
             with suppress(OSError):
-                return socket.create_connection(("127.0.0.1", port), 5)
+                behind = socket.create_connection(("127.0.0.1", port), 5)
+                behind.settimeout(None)  # an answer may be silent for longer
+                return behind
         return None
 
 
