@@ -87,8 +87,8 @@ class Sentences:
         """Whether a sentence is about another code, row or numbered part than the one that the question names."""
         asked, terms = self.asked.terms, self.terms
         names = [column_names(each.text) for each in self.items]
-        # of the second column, for the first may have no name, and parts of wide rows end anywhere
-        tables = [(of, each[1]) if each else None for of, each in zip(self.documents, names, strict=True)]
+        # by their first column: all parts of a wide row begin with it
+        tables = [(of, each[0]) if each else None for of, each in zip(self.documents, names, strict=True)]
         parts = [any(self.numbered) and not there for there in self.numbered]
         return [
             any(each) for each in zip(other_codes(asked, terms), other_rows(asked, terms, tables), parts, strict=True)
