@@ -182,6 +182,7 @@ def test_settings_are_kept_and_used(serve: Callable[..., str], open_tab: Callabl
     expect(page.get_by_label("In the model's own words")).to_have_count(0)
     page.locator("#setting-top-k input[type=number]").fill("3")
     page.locator("#setting-top-k input[type=number]").press("Enter")
+    expect(page.locator("#setting-state")).to_contain_text("3 parts read at a time")
     page.wait_for_function("async () => (await (await fetch('/api/v1/preferences')).json()).top_k === 3")
     page.get_by_label("Word for word from the documents").check()
     expect(page.locator("#setting-state")).to_contain_text("answers word for word from the documents")
