@@ -7,6 +7,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 7860
 # A real browser costs a third of all tests: they have a target of their own.
 PYTEST_ARGS ?= --ignore=tests/browser
+PAGE_ARGS ?= tests/browser
 QUESTION ?= What is a flashbulb memory?
 PDFS ?=
 # One process a core; a file's tests stay together, because they share what is expensive to make.
@@ -42,7 +43,7 @@ test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for s
 	$(PY) -m pytest $(PYTEST_XDIST) $(PYTEST_ARGS)
 
 test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium (LATE=1: whatever order answers come in)
-	$(PY) -m pytest $(PYTEST_XDIST) $(or $(PYTEST_ARGS),tests/browser)
+	$(PY) -m pytest $(PYTEST_XDIST) $(PAGE_ARGS)
 
 # Triton compiles without a GPU, and its interpreter runs what it compiles. It stays out of the environment: it is as large.
 kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU and run them interpreted (fetches Triton)

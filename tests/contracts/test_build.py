@@ -106,6 +106,13 @@ def test_check_is_what_ci_runs() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+@pytest.mark.parametrize(("target", "what"), [("test", "--ignore=tests/browser"), ("test-page", "tests/browser")])
+def test_tests_of_the_page_have_a_target_of_their_own(target: str, what: str) -> None:
+    make = ["make", "--dry-run", "--always-make", target]
+    told = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1].split("pytest ")[1].split()[-1] == what
+
+
 def test_what_runs_before_a_commit_is_what_make_runs() -> None:
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     checks = make("lint", "types", "contracts", "docs-check", "lint-web").replace("nowhere/", ".venv/")
