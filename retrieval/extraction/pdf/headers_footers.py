@@ -1,14 +1,14 @@
 """Headers, footers and page numbers: lines that recur from page to page and interrupt the text.
 
-Only what says nothing new is left out: a page number, a line that stood on an earlier page in the same words or repeats
-headings of the text, and numbers that a producer hid before headings.
+Only what says nothing new is left out: a page number, a line that stood on an earlier page in the same words, and
+numbers that a producer hid before headings.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise, takewhile
 
@@ -26,8 +26,6 @@ _PAGE_NUMBER = re.compile(
     re.I,
 )
 _HIDDEN_NUMBER = re.compile(r"(\d{1,4})B(?=[A-Z]\w)")  # "311BExcept where noted"
-_HEADINGS = (True, -1_000_000)  # the group of lines that repeat headings
-_SHORTEST_HEADING = 8  # letters
 _FEWEST_HIDDEN = 3  # with fewer, "4BAll" may be a name
 _SENTENCE_END = re.compile(r"[.!?:][\"'”’)\]]*\d{0,2}$")
 
@@ -39,18 +37,14 @@ def find_headers_footers(pages: Sequence[Sequence[TextLine]], heights: Sequence[
         return recurring
     usual = body_size(pages)
     groups: dict[str | tuple[bool, int], list[tuple[int, int, float]]] = defaultdict(list)
-    outer = [set(_outer_lines(lines, height)) for lines, height in zip(pages, heights, strict=True)]
-    inner = _letters_but(pages, outer)
     for page, lines in enumerate(pages):
-        for index in outer[page]:
+        for index in _outer_lines(lines, heights[page]):
             line = lines[index]
             at = (page, index, line.y0 / max(heights[page], 1.0))
             for found in _PAGE_NUMBER.finditer(line.text):
                 groups[found[1].isdigit(), _value(found[1]) - page].append(at)
             if line.size <= 1.2 * usual:
                 groups[line.text.strip().lower()].append(at)
-                if _repeats(line.text, inner):
-                    groups[_HEADINGS].append(at)
     for group in groups.values():
         for page, index, place in group:
             neighbours = {p for p, _, y in group if abs(p - page) <= _NEARBY and abs(y - place) < 0.02}
@@ -63,25 +57,6 @@ def find_headers_footers(pages: Sequence[Sequence[TextLine]], heights: Sequence[
     if 2 * len(emptied) > len(filled):  # the repeated lines are the content itself
         return [set() for _ in pages]
     return recurring
-
-
-def _repeats(text: str, inner: str) -> bool:
-    """Whether a line has several parts, as a heading that begins a page has not, and each stands in the text, as far as
-    it is printed, or is the page's number."""
-    parts = _PAGE_NUMBER.sub("\t\t", text).split("\t")
-    said = [letters for part in parts if (letters := _letters([part]))]
-    return bool(said) and len(parts) > 1 and all(len(one) >= _SHORTEST_HEADING and one in inner for one in said)
-
-
-def _letters_but(pages: Sequence[Sequence[TextLine]], without: Sequence[set[int]]) -> str:
-    """Of all lines but these."""
-    return _letters(
-        line.text for lines, out in zip(pages, without, strict=True) for n, line in enumerate(lines) if n not in out
-    )
-
-
-def _letters(texts: Iterable[str]) -> str:
-    return "".join(letter for text in texts for letter in text.lower() if letter.isalnum())
 
 
 def _keep_whole(lines: Sequence[TextLine], recurring: set[int]) -> None:
@@ -104,7 +79,7 @@ def said_once(
 ) -> tuple[list[list[TextLine]], list[list[TextLine]]]:
     """The lines of the text, among them each header and footer where it stands first, but at no place where it would
     interrupt a sentence; and the lines of each page that are left out, because they say nothing new."""
-    usual, inner = body_size(pages), _letters_but(pages, recurring)
+    usual = body_size(pages)
     seen: set[str] = set()
     kept: list[list[TextLine]] = []
     left_out: list[list[TextLine]] = []
@@ -117,8 +92,7 @@ def said_once(
         for line in (lines[i] for i in sorted(found)):
             words = "".join(_PAGE_NUMBER.sub("", line.text).lower().split())
             where = top if line.y0 < middle else bottom
-            is_said = not words or words in seen or _repeats(line.text, inner)
-            (again if is_said else where).append(replace(line, table=APART))
+            (again if not words or words in seen else where).append(replace(line, table=APART))
             seen.add(words)
         is_between = _SENTENCE_END.search(body[-1].text) is not None if body else is_between
         first, last = (breaks[0], breaks[-1]) if breaks else (0, len(body))

@@ -280,25 +280,6 @@ def test_heads_that_differ_by_more_than_a_page_number_are_content(tmp_path, head
     assert [each for each in heads if each not in text] == []
 
 
-def test_heads_that_repeat_headings_are_left_out_and_headings_are_not(tmp_path):
-    sections = ["1.1. What boats are", "1.2. How boats are built", "1.3. How boats are kept", "1.4. Where to buy one"]
-    pages = [
-        Sheet(
-            [
-                (72, 750, 10, "CHAPTER 1. ALL ABOUT BOATS"),
-                (320, 750, 10, f"{section[:16].upper()} ..."),
-                (72, 660, 10, "Chapter 1"),
-                (72, 640, 10, "All about boats"),
-                (72, 610, 10, section),
-                *column(72, 580, 12, width=80, first=5 * page),
-            ]
-        )
-        for page, section in enumerate(sections)
-    ]
-    text = read(tmp_path, *pages).text
-    assert "CHAPTER" not in text and all(section in text for section in sections)
-
-
 SAME = [
     "{0}", "- {0} -", "Page {0}", "Page {0} of 9", "{0} / 9", "Annual report\t{0}", "{0}\tAnnual report",
     "Annual report | {0}", "Annual report\tpage {0}", "[{0}]", "Annual report, page {0} of 9", "{0} | Annual report",
