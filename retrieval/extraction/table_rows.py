@@ -19,9 +19,8 @@ import numpy as np
 LONGEST_NAME = 100  # characters
 MOST_REMARKS = 8  # rows of remarks above a table
 MOST_HEADS = 3  # rows that hold names of columns
-WIDE_ROW = (
-    400  # characters of a row that is one sentence, at most; digits, which fill blocks twice as fast, count twice
-)
+WIDE_ROW = 400
+"""Characters of a row that is one sentence, at most. Digits count twice: they fill blocks twice as fast as letters."""
 LONGEST_KEY = 60  # characters of a cell that names the parts of a wide row
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
 _SEPARATED = (":", ";")

@@ -168,8 +168,7 @@ NEEDS_WRITER: Final = "This needs a writer. Two lines set one up (docs/writers.m
 FOR_WRITERS: Final = "Summaries, lists, counts and comparisons of whole documents need a writer. Two lines set one up:"
 ONE_SENTENCE: Final = f"This is one sentence. {FOR_WRITERS}"
 _SURVEY = re.compile(
-    r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|"
-    r"what (?:is|are) the differences? between|list (?:all|every|each)|"
+    r"\b(?:summari[sz]e|summary|overview|outline|compare|comparison|list (?:all|every|each)|"
     r"main (?:points|topics|ideas|findings)|how many (?:rows|records)|(?:sum|average|mean) of (?:all|the)|"
     r"what is (?:this|the) (?:document|paper|report|file|chapter) about)\b",
     re.IGNORECASE,

@@ -8,7 +8,7 @@ import pytest
 
 from retrieval.library import Library
 from retrieval.query.computed import NamedTable, asks_to_compute, computed, named_table
-from retrieval.types.answers import Answer, asks_for_a_survey
+from retrieval.types.answers import Answer
 from tests.retrieval.conftest import add
 
 ROWS = [
@@ -98,8 +98,3 @@ def test_an_answer_shows_the_rows_that_it_was_computed_from(library: Library, tm
 
     *_, other = library.ask("How many rows have a captain?", quote=True)
     assert isinstance(other, Answer) and other.decided_by != "rows" and other.settings["survey"]
-
-
-def test_a_comparison_is_told_from_a_question_for_one_sentence() -> None:
-    assert asks_for_a_survey("What is the difference between the Albatross and the Heron?")
-    assert not asks_for_a_survey("What difference does the tide make at the Heron's berth?")
