@@ -181,24 +181,29 @@ export function dropZone(id, onTaken = () => {}) {
   return [input, zone, others];
 }
 
-const tellKinds = () =>
-  oneByOne([null], async () => {
-    const { uploads } = await firstOf("preferences");
-    openDialog(
+async function tellKinds() {
+  let uploads;
+  try {
+    ({ uploads } = await firstOf("preferences"));
+  } catch (error) {
+    toast(error.message, "bad");
+    return;
+  }
+  openDialog(
+    h(
+      "dialog",
+      { class: "dialog", "aria-label": "What can be read" },
       h(
-        "dialog",
-        { class: "dialog", "aria-label": "What can be read" },
-        h(
-          "form",
-          { method: "dialog" },
-          h("h2", {}, "What can be read"),
-          h("p", {}, `${uploads.labels.join(", ")}.`),
-          h("p", { class: "soft" }, `Up to ${bytes(uploads.file_bytes)} each.`),
-          h("div", { class: "row end" }, h("button", { class: "button primary" }, "Close")),
-        ),
+        "form",
+        { method: "dialog" },
+        h("h2", {}, "What can be read"),
+        h("p", {}, `${uploads.labels.join(", ")}.`),
+        h("p", { class: "soft" }, `Up to ${bytes(uploads.file_bytes)} each.`),
+        h("div", { class: "row end" }, h("button", { class: "button primary" }, "Close")),
       ),
-    );
-  });
+    ),
+  );
+}
 
 async function pasteText(onTaken) {
   const given = await askText("Paste text", "Text", "", { yes: "Add it", lines: true });
