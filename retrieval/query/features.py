@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from typing import Literal
 
 import torch
@@ -84,15 +83,12 @@ class Sentences:
 
     @cached_property
     def others(self) -> list[bool]:
-        """Whether a sentence is about another code, row or numbered part than the one that the question names."""
-        asked, terms = self.asked.terms, self.terms
+        """Whether a sentence is about another row or numbered part than the one that the question names."""
         names = [column_names(each.text) for each in self.items]
         # by their first column: all parts of a wide row begin with it
         tables = [(of, each[0]) if each else None for of, each in zip(self.documents, names, strict=True)]
-        parts = [any(self.numbered) and not there for there in self.numbered]
-        return [
-            any(each) for each in zip(other_codes(asked, terms), other_rows(asked, terms, tables), parts, strict=True)
-        ]
+        rows = other_rows(self.asked.terms, self.terms, tables)
+        return [other or (any(self.numbered) and not there) for other, there in zip(rows, self.numbered, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -130,21 +126,13 @@ def term_overlap(sentences: Sentences) -> Tensor:
 
 
 def of_other(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence is about another code, row or numbered part than the one that the question names."""
+    """0 or 1: whether a sentence is about another row or numbered part than the one that the question names."""
     return torch.tensor(sentences.others, dtype=torch.float32)
 
 
 def in_named(sentences: Sentences) -> Tensor:
     """0 or 1: whether a sentence stands in a part that the question names by its number."""
     return torch.tensor(sentences.numbered, dtype=torch.float32)
-
-
-def other_codes(asked: Set[str], terms_S: Sequence[Set[str]]) -> list[bool]:
-    """Whether a sentence names a code of the kind asked for ("VK-2040-A" or "C157"), but not that one."""
-    codes = {term for term in asked if is_code(term)}
-    kinds = set(map(kind_of, codes))
-    named = [{term for term in terms if is_code(term) and kind_of(term) in kinds} for terms in terms_S]
-    return [bool(those) and not those & codes for those in named]
 
 
 def other_rows(asked: Set[str], terms_S: Sequence[Set[str]], tables_S: Sequence[object]) -> list[bool]:
@@ -157,17 +145,6 @@ def other_rows(asked: Set[str], terms_S: Sequence[Set[str]], tables_S: Sequence[
         table is not None and any(terms & asked < more for more in held[table])
         for table, terms in zip(tables_S, terms_S, strict=True)
     ]
-
-
-def is_code(term: str) -> bool:
-    """Whether a term is made of letters and digits: a part, a form, a version."""
-    return any(map(str.isdigit, term)) and any(map(str.isalpha, term))
-
-
-def kind_of(code: str) -> str:
-    """What codes of one series have in common: runs of letters as "a", of digits as "0", and what is between."""
-    kinds = ("0" if letter.isdigit() else "a" if letter.isalpha() else letter for letter in code)
-    return "".join(kind for kind, _ in groupby(kinds))
 
 
 def length(sentences: Sentences) -> Tensor:
