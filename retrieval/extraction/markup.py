@@ -49,6 +49,7 @@ _MOSTLY_LETTERS = 0.8  # of what is printed
 _FEWEST_WORDS = 12
 _FULL_LINE = 0.75  # of the longest line: the least width of all but the last
 _LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
+_DRAWN = {code: "-" for code in range(0x2500, 0x2580)} | dict.fromkeys(map(ord, "│┃║"), "|")  # lines of characters
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
 
 
@@ -75,7 +76,8 @@ def _flowing(paragraph: str, words: Words) -> str:
 
 def _table_in(block: str) -> list[list[str]]:
     """The cells of a table in plain text; [] for any other text."""
-    return _parted(block) or _aligned(block)
+    plain = block.translate(_DRAWN)
+    return _parted(plain) or _aligned(plain)
 
 
 def _parted(block: str) -> list[list[str]]:

@@ -260,6 +260,21 @@ def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
     assert document.text[document.outline[1].start :].startswith("Sub")
 
 
+def test_a_table_drawn_with_lines_of_characters_is_read_as_one(tmp_path):
+    drawn = """┌──────┬───────────┬───────────────┐
+│Key   │Function   │Description    │
+├──────┼───────────┼───────────────┤
+│Esc b │<back-word>│move back      │
+├──────┼───────────┼───────────────┤
+│^U    │<kill-line>│delete the line│
+└──────┴───────────┴───────────────┘"""
+    assert markup(tmp_path, ".txt", drawn).text.split("\n") == [
+        "Key\tFunction\tDescription",
+        "Key: Esc b; Function: <back-word>; Description: move back.",
+        "Key: ^U; Function: <kill-line>; Description: delete the line.",
+    ]
+
+
 def test_the_parts_of_a_wide_row_begin_with_the_cell_that_tells_it_from_others(tmp_path):
     names = ["Kind", "Number", *(f"Column {n}" for n in range(9))]
     rows = [names, *([kind, str(n), *["x" * 50] * 9] for n, kind in enumerate(("Reactor", "Reactor", "Fuel"), 461))]
