@@ -1,7 +1,7 @@
 """Parts of a document that a question names by their number, "section 3.2" or "rule 8": where they stand in its text.
 
-Of 80 questions about sections by number, of documents that it was not made for, 0.66 are right with it and 0.31 without
-(benchmarks/quality/numbered_parts.py).
+Of 80 questions about sections by number, of documents that it was not made for, 0.60 are right with it and 0.24 without
+(benchmarks/quality/named_places.py).
 
 Axes: S sentences.
 """

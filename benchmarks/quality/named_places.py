@@ -1,0 +1,97 @@
+"""Questions that name a place of a document, made from the documents themselves: is what is quoted from there?
+
+    python benchmarks/quality/named_places.py --home DIR [--each 8]
+
+Of every document of the library in DIR (as `quality/held_out.py` leaves it) so many places of each kind are drawn:
+
+- `section`, `part`: what stands between a line of a number and a title ("4.2 Payment", "Rule 8. Fuel") and the next,
+  if the number heads one line only. "What does section 4.2 of TITLE say?"
+- `day`: a row of a sheet that begins with a day in figures, and one of its columns. "What is PRICE in March 2004,
+  according to TITLE?" (with the day where a month has several)
+
+An answer is right if at least half of what it quotes stands there.
+"""
+
+import argparse
+import calendar
+import json
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import machine
+
+from app.assembly import open_library
+from app.settings import load_settings
+
+LINES = {
+    "section": re.compile(
+        r"^[ \t]*()(\d{1,2}(?:\.\d{1,2}){1,3})\.?[ \t]+[^\W\d_a-z](?:[^.\n]|\.(?! ?\.)){2,70}(?<!\d)$", re.M
+    ),
+    "part": re.compile(r"^[ \t]*(Article|Rule|Step|Clause|Artikel|Chapter|Appendix|§) ?(\d{1,2})\b.{0,80}$", re.M),
+}
+DAY = re.compile(r"^[^:;\n]{2,30}: (\d{4})-(\d\d)-(\d\d); (.+)$", re.M)
+SHORTEST, LONGEST = 120, 4000  # characters of a part
+Place = tuple[str, str]  # a question, and what stands in its place
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--each", type=int, default=8, help="places of a document, of each kind")
+    arguments = parser.parse_args()
+    print(json.dumps(machine.described()))
+    drawn, right, asked, documents = random.Random(3), Counter[str](), Counter[str](), Counter[str]()
+    with open_library(load_settings(home=arguments.home / "library")) as library:
+        library.warm_up()
+        for document in sorted(library.documents.list(), key=lambda one: one.source):
+            text = "\n".join(page.text for page in library.documents.read(document.id))
+            title = document.title or document.source
+            for kind in (*LINES, "day"):
+                found = sorted(days(text, title, drawn) if kind == "day" else parts(text, title, kind))
+                some = drawn.sample(found, min(arguments.each, len(found)))
+                documents[kind] += bool(some)
+                asked[kind] += len(some)
+                for question, place in some:
+                    answer = list(library.ask(question))[-1]
+                    quoted = answer.quotation.passage if answer.found and answer.quotation else None
+                    right[kind] += bool(quoted and quoted.document_id == document.id and within(quoted.text, place))
+    for kind, count in (+asked).items():  # those that some document has
+        print(f"{kind}: {right[kind]} of {count} right ({right[kind] / count:.2f}), of {documents[kind]} documents")
+
+
+def parts(text: str, title: str, kind: str) -> Iterator[Place]:
+    lines = list(LINES[kind].finditer(text))
+    times = Counter(line.groups() for line in lines)
+    for line, following in zip(lines, lines[1:], strict=False):
+        if SHORTEST < following.start() - line.end() < LONGEST and times[line.groups()] == 1:
+            name = f"{line[1] or 'section'} {line[2]}".lower()
+            yield f"What does {name} of {title} say?", text[line.start() : following.start()]
+
+
+def days(text: str, title: str, drawn: random.Random) -> Iterator[Place]:
+    rows = list(DAY.finditer(text))
+    parted = Counter((row[1], row[2], row[3]) for row in rows)  # a wide row begins with its day several times
+    by_month = len({(year, month) for year, month, _ in parted}) == len(parted)
+    for row in rows:
+        columns = [name for cell in row[4].split("; ") for name, colon, _ in (cell.partition(": "),) if colon]
+        if columns:
+            when = f"{calendar.month_name[int(row[2])]} {row[1]}"
+            when = f"in {when}" if by_month else f"on {int(row[3])} {when}"
+            yield f"What is {drawn.choice(columns)} {when}, according to {title}?", row[0]
+
+
+def within(quoted: str, place: str) -> bool:
+    whole = " ".join(place.split())
+    sentences = [" ".join(one.split()) for one in re.split(r"(?<=[.!?:])\s+|\n+", quoted) if one.strip()]
+    return 2 * sum(len(one) for one in sentences if one in whole) >= sum(map(len, sentences))
+
+
+if __name__ == "__main__":
+    main()
