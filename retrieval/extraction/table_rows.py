@@ -94,7 +94,7 @@ class Merged(str):
 class Layout:
     """What the rows of a table are: the first `apart` stand above it (titles, remarks), the next `heads` hold the
     names of its columns. `wide`: cells of its widest row. `is_form`: two columns without names, in each row a label
-    and its value. `key`: the first column that tells all rows apart, or -1."""
+    and its value. `key`: the column that tells most rows apart, measures aside, or -1."""
 
     apart: int
     heads: int
@@ -130,8 +130,13 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
 
 
 def _key(rows: Sequence[Mapping[int, str]]) -> int:
-    columns = sorted(rows[0]) if rows else []
-    return next((column for column in columns if len({row.get(column, "") for row in rows}) == len(rows)), -1)
+    columns = sorted({column for row in rows for column in row})
+    names = [
+        column
+        for column in columns
+        if not any("." in (text := row.get(column, "")) and is_number(text) for row in rows)
+    ]
+    return max(names, key=lambda column: len({row.get(column, "") for row in rows}), default=-1)
 
 
 def names_values(names: Sequence[str]) -> bool:

@@ -283,6 +283,14 @@ def test_the_parts_of_a_wide_row_begin_with_the_cell_that_tells_it_from_others(t
     assert len(parts) > 2 and sum("Column 8: x" in line for line in parts) == 1
 
 
+def test_where_no_column_tells_all_rows_apart_the_one_that_tells_most_does_and_measures_do_not(tmp_path):
+    names = ["Study", "Bird", "Length", *(f"Column {n}" for n in range(9))]
+    birds = [("N1A1", "39.1"), ("N1A2", "39.5"), ("N2A1", "40.3"), ("N1A1", "36.7")]
+    rows = [names, *(["PAL", bird, length, *["x" * 50] * 9] for bird, length in birds)]
+    text = markup(tmp_path, ".txt", "\n".join(map("|".join, rows))).text
+    assert sum(line.startswith("Study: PAL; Bird: N2A1; Column") for line in text.split("\n")) > 2
+
+
 def test_paragraphs_of_plain_text_that_were_set_in_lines_are_running_text(tmp_path):
     text = markup(
         tmp_path,
