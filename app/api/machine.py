@@ -24,7 +24,7 @@ from app.preferences import AnswerLength, Positions, PreferenceFile, Share, TopK
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
 from retrieval.accounts import Accounts
-from retrieval.extraction.formats import FORMATS, SUFFIXES
+from retrieval.extraction.formats import formats_here, suffixes_here
 from retrieval.library import Library
 
 log = logging.getLogger("cairn.sign_in")
@@ -72,9 +72,10 @@ def router(limits: UploadLimits) -> APIRouter:
 
 
 def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> Plain:
-    labels = [each.label for each in FORMATS]
-    accept = [*SUFFIXES, *(each.media_type for each in FORMATS)]
-    uploads = {**asdict(limits), "kinds": sorted(SUFFIXES), "labels": labels, "accept": accept}
+    formats, suffixes = formats_here(), suffixes_here()
+    accept = [*suffixes, *(each.media_type for each in formats)]
+    labels = [each.label for each in formats]
+    uploads = {**asdict(limits), "kinds": sorted(suffixes), "labels": labels, "accept": accept}
     return {**preferences.current.model_dump(), "uploads": uploads, "question_characters": MAX_QUESTION_LENGTH}
 
 

@@ -183,9 +183,9 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def suffixes() -> tuple[str, ...]:
     """Ends of the names of files that can be read."""
-    from retrieval.extraction.formats import SUFFIXES
+    from retrieval.extraction.formats import suffixes_here
 
-    return SUFFIXES
+    return suffixes_here()
 
 
 def ingest_one(

@@ -22,7 +22,7 @@ from retrieval.bundles.exporting import export_bundle
 from retrieval.documents import Documents
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import CairnError, ForeignBundle, catalogue_errors
-from retrieval.extraction.formats import FORMATS
+from retrieval.extraction.formats import FORMATS, OLDER
 from retrieval.ingest.file_store import check_store_space, keep_arrived
 from retrieval.jobs import Jobs
 from retrieval.types.records import Exported, ImportedDocument, Job
@@ -97,7 +97,7 @@ class Bundles:
 
 _MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 64 << 20, 1 << 30
 _SMALL_ROWS_BYTES, _ROWS_PART = 1 << 20, 4  # rows take much memory while they are checked; most are a tenth of the keys
-_KINDS = frozenset(one.kind for one in FORMATS)
+_KINDS = frozenset(one.kind for one in (*FORMATS, *OLDER))
 
 
 @dataclass(frozen=True)

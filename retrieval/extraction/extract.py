@@ -21,6 +21,7 @@ from retrieval.extraction.document import ExtractedDocument, ExtractedPage, Outl
 from retrieval.extraction.formats import format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.ocr.languages import DEFAULT, language_files
+from retrieval.extraction.office import older
 from retrieval.extraction.process.admission import Admission
 from retrieval.extraction.process.ipc import IMAGE, read_document, read_progress, read_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
@@ -35,6 +36,7 @@ _CLOCK_FACTOR = 3.0  # wall clock to processor time, for machines that do other 
 _PICTURES_AT_ONCE = 6
 _PICTURE_SECONDS = 40.0  # of the processor; a dense page takes two to four
 _PICTURE_BYTES = 1200 << 20
+_OFFICE_SECONDS = 120.0  # of the processor; an ordinary file takes one
 _SANDBOX = Sandbox()
 _languages: str | None = DEFAULT
 atexit.register(_SANDBOX.close)
@@ -97,6 +99,8 @@ def extract(
     path, limits, caller = Path(path), limits or ExtractLimits(), Caller(person, check)
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
+        if format_.newer:
+            path = _converted(path, format_.newer, Path(name), limits, caller)
         languages = _languages if ocr and format_.may_hold_pictures else None
         if languages is None:
             return _extract(path, Path(name), limits, password, caller, None, watch)
@@ -150,6 +154,16 @@ def _extract(
         return read_document(result, facts, limits)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ExtractError(f"Reading the file gave no usable result ({error}). It is probably damaged.") from error
+
+
+def _converted(path: Path, suffix: str, folder: Path, limits: ExtractLimits, caller: Caller) -> Path:
+    """A file of Office before 2007 in today's format, in `folder`; with the limits of any file, since LibreOffice alone
+    takes more than a small one may."""
+    limits = replace(limits, seconds=min(limits.seconds, _OFFICE_SECONDS))
+    _size_of(path)
+    request = {"task": "convert", "suffix": suffix, "office": older.program()}
+    facts = _run(request, path, folder, limits, caller)
+    return folder / str(facts["name"])
 
 
 def _recognise(

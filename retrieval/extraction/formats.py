@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from retrieval.errors import UnknownKind
 from retrieval.extraction.encodings import looks_like_text
+from retrieval.extraction.office import older
 
 HEAD_BYTES = 1024  # how much of a file `Format.matches` looks at
 CODE_SUFFIXES = (
@@ -31,6 +32,7 @@ class Format:
     files in it, some of which may be such. The extractor of both also takes `recognised`, the folder of what was.
     `tells_pages`: the extractor also takes `tell`, to be called with the pages read, their number, and the characters.
     `ahead`: processes that wait for a file import the extractor; not where its libraries take a tenth of a second.
+    `newer`: the end of the name of today's format, in which LibreOffice writes the file before it is read.
     """
 
     kind: str
@@ -45,6 +47,7 @@ class Format:
     attached: str = ""
     tells_pages: bool = False
     ahead: bool = True
+    newer: str = ""
 
     @property
     def may_hold_pictures(self) -> bool:
@@ -120,22 +123,39 @@ FORMATS = (
     Format("xml", "XML", (".xml",), "application/xml", f"{_HERE}.structured:extract_xml"),
     Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.structured:extract_code"),
 )  # fmt: skip
-CELL_KINDS = frozenset(each.kind for each in FORMATS if each.cells)
+OLDER = (
+    Format("doc", "Word 97", (".doc",), "application/msword", DOCX.extractor, (*_OLE, b"{\\rtf"), newer=".docx"),
+    Format("xls", "Excel 97", (".xls",), "application/vnd.ms-excel", XLSX.extractor, _OLE, cells=True, newer=".xlsx"),
+    Format("ppt", "PowerPoint 97", (".ppt",), "application/vnd.ms-powerpoint", PPTX.extractor, _OLE, newer=".pptx"),
+)
+"""Formats of Office before 2007, which are read where LibreOffice is."""
+CELL_KINDS = frozenset(each.kind for each in (*FORMATS, *OLDER) if each.cells)
 DRAWN_KINDS = frozenset(each.kind for each in FORMATS if each.drawn)
-_OLD_OFFICE = (".doc", ".xls", ".ppt")
 _MEDIA = {"audio": "Sound", "video": "Film"}
-SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
+
+
+def formats_here() -> tuple[Format, ...]:
+    """What this machine can read."""
+    return (*FORMATS, *OLDER) if older.program() else FORMATS
+
+
+def suffixes_here() -> tuple[str, ...]:
+    """Ends of the names of files that this machine can read."""
+    return tuple(suffix for each in formats_here() for suffix in each.suffixes)
 
 
 def format_of(path: PurePath | str) -> Format:
     """The format by the end of the file's name. Raises UnknownKind, which says what can be read."""
     suffix = PurePath(path).suffix.lower()
-    for each in FORMATS:
+    for each in (*FORMATS, *OLDER):
         if suffix in each.suffixes:
+            if each.newer and older.program() is None:
+                raise UnknownKind(
+                    f"{suffix} is the format of Office before 2007. Save the file as {each.newer} and add that, or "
+                    "install LibreOffice where Cairn runs."
+                )
             return each
-    if suffix in _OLD_OFFICE:
-        raise UnknownKind(f"{suffix} is the format of Office before 2007. Save the file as {suffix}x, then add that.")
     media = (mimetypes.guess_type(f"a{suffix}")[0] or "").partition("/")[0]
     what = _MEDIA.get(media) or (f"{suffix} files" if suffix else "Files without a name ending")
-    labels = ", ".join(each.label for each in FORMATS)
+    labels = ", ".join(each.label for each in formats_here())
     raise UnknownKind(f"{what} cannot be read.", f"These can: {labels}.")

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from retrieval.documents import Documents
 from retrieval.errors import ExtractError, FileChanged, InvalidRequest
-from retrieval.extraction.formats import SUFFIXES
+from retrieval.extraction.formats import suffixes_here
 from retrieval.ingest.file_store import sha256_of
 from retrieval.types.records import ALREADY_STORED, FileChange, FollowOptions, Job
 from retrieval.view import View
@@ -162,7 +162,7 @@ class FolderRun:
 
     def changes(self) -> Iterator[FileChange]:
         """One for each file, as they happen. Raises `InvalidRequest`, and what every further file would raise too."""
-        found = scan(self._root, SUFFIXES)
+        found = scan(self._root, suffixes_here())
         known = {file.source: file for file in self._files()}
         self._refuse_emptied(found, known.values())
         yield from (FileChange(source, None, "skipped", reason=reason) for source, reason in found.skipped)

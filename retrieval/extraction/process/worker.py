@@ -21,6 +21,7 @@ from typing import Any
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.formats import FORMATS, PDF, format_of
 from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.office.older import convert
 from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, teller, write_document, write_result
 from retrieval.extraction.process.starter import FORKS, serve_many
 
@@ -102,6 +103,12 @@ def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> di
     return write_document(folder, extractor(path, limits, request["password"], **more))
 
 
+def _convert(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
+    os.nice(_NICENESS)
+    _restrict(limits)
+    return {"name": convert(Path(request["path"]), request["suffix"], folder, request["office"]).name}
+
+
 def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
     from retrieval.extraction.ocr.read_pictures import read_pictures
     from retrieval.extraction.ocr.recognise import Recogniser
@@ -139,7 +146,7 @@ def _unlock(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dic
     return {"unlocked": save_unlocked(Path(request["path"]), Path(request["into"]), request["password"])}
 
 
-_TASKS = {"extract": _extract, "recognise": _recognise, "render": _render, "unlock": _unlock}
+_TASKS = {"extract": _extract, "convert": _convert, "recognise": _recognise, "render": _render, "unlock": _unlock}
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
-from retrieval.extraction.formats import SUFFIXES, format_of
+from retrieval.extraction.formats import format_of, suffixes_here
 from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office.word import extract_docx
 from retrieval.extraction.process.worker import _function
@@ -239,7 +239,7 @@ def test_irregular_web_pages_give_their_words_and_fetch_nothing(tmp_path, data, 
     assert words in text and "gone" not in text and "root:" not in text
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", suffixes_here())
 def test_a_file_without_a_byte_is_said_to_be_empty_whatever_its_name(tmp_path, suffix):
     with pytest.raises(ExtractError, match="empty"):
         extract(written(tmp_path, f"odd{suffix}", b""))
