@@ -11,7 +11,9 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from retrieval.extraction.process.sandbox import Caller, Sandbox
 
 __all__ = [
     "ExtractLimits", "ExtractProgress", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page",
-    "unlock",
+    "seconds_to_recognise", "unlock",
 ]  # fmt: skip
 
 _START_SECONDS = 20.0  # for the process itself to start on a busy machine
@@ -164,6 +166,19 @@ def _converted(path: Path, suffix: str, folder: Path, limits: ExtractLimits, cal
     request = {"task": "convert", "suffix": suffix, "office": older.program()}
     facts = _run(request, path, folder, limits, caller)
     return folder / str(facts["name"])
+
+
+def seconds_to_recognise(
+    path: str | Path, pages: Sequence[int], *, password: str | None = None, person: str = ""
+) -> float:
+    """How long recognising the text of `pages` (from 0) will take here, by those at one and two thirds of them. One
+    that cannot be recognised takes its time too: reading the file says so."""
+    assert _languages is not None and pages
+    tried = sorted({pages[len(pages) // 3], pages[2 * len(pages) // 3]})
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="cairn-recognised-") as name, suppress(ExtractError):
+        _recognise(Path(path), tried, _languages, Path(name), ExtractLimits(), password, Caller(person))
+    return (time.perf_counter() - began) / len(tried) * len(pages)
 
 
 def _recognise(

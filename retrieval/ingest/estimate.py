@@ -9,13 +9,18 @@ from weakref import WeakKeyDictionary
 
 from retrieval.engine.workspace import LoadedModel, Workspace
 from retrieval.errors import NothingToRead
-from retrieval.extraction.extract import RECOGNISING, ExtractProgress, extract, recognises_pictures
+from retrieval.extraction.extract import (
+    RECOGNISING,
+    ExtractProgress,
+    extract,
+    recognises_pictures,
+    seconds_to_recognise,
+)
 from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
 
 _SAMPLE_CHARACTERS = 40_000  # the tokens of a longer text are extrapolated from these
 _TOKENS_A_PICTURE = 600  # of a page whose text is yet to be recognised
-_SECONDS_A_PICTURE = 3.0
 _CHARACTERS_A_TOKEN = 4.0  # of a text that is not known yet
 _TELLING_SECONDS = 1.0  # of the pages read so far, which say how long the others take
 _TELLING_PAGES = 3
@@ -64,18 +69,21 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
     began = time.perf_counter()
     try:
         extracted = extract(path, password=password, person=workspace.person, ocr=False, watch=told)
-        text, pages, pictures = extracted.text, len(extracted.pages), len(extracted.scanned)
+        text, pages, scanned = extracted.text, len(extracted.pages), extracted.scanned
     except NothingToRead as error:
         if not recognises_pictures():
             raise
-        text, pages, pictures = "", len(error.pages), len(error.pages)
+        text, pages, scanned = "", len(error.pages), error.pages
     extracting = time.perf_counter() - began
+    pictures = len(scanned) if recognises_pictures() else 0
+    recognising = 0.0
+    if pictures:
+        recognising = seconds_to_recognise(path, scanned, password=password, person=workspace.person)
     sample = text[:_SAMPLE_CHARACTERS]
     ids = loaded.model.tokenize(sample).ids
     tokens = len(ids)
     if len(sample) < len(text):
         tokens = int(tokens * len(text) / len(sample))
-    pictures = pictures if recognises_pictures() else 0
     tokens += pictures * _TOKENS_A_PICTURE
     return Estimate(
         source=path.name,
@@ -83,7 +91,7 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         tokens=tokens,
         blocks=num_blocks(loaded, tokens),
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=extracting + tokens / _usual_speed(workspace, loaded, ids) + pictures * _SECONDS_A_PICTURE,
+        seconds=extracting + tokens / _usual_speed(workspace, loaded, ids) + recognising,
         free_bytes=free_bytes(workspace),
         exact=len(sample) == len(text) and not pictures,
     )

@@ -22,6 +22,7 @@ from retrieval.extraction.extract import (
     ExtractProgress,
     extract,
     render_page,
+    seconds_to_recognise,
     set_ocr,
 )
 from retrieval.extraction.formats import format_of
@@ -98,6 +99,25 @@ def test_what_was_recognised_is_kept_and_not_recognised_again(mixed, tmp_path, m
     damaged.write_bytes(b"PK\x03\x04 damaged")
     with pytest.raises(pytest.fail.Exception):
         extract(mixed, kept=tmp_path)
+
+
+def test_how_long_recognising_takes_is_tried_on_two_pages_even_if_they_are_broken(tmp_path, monkeypatch):
+    tried, path, recognise = [], scan(tmp_path), reading._recognise
+
+    def recognised(path, pages, *more):
+        tried.append(list(pages))
+        recognise(path, [0] * len(pages), *more)
+
+    monkeypatch.setattr(reading, "_recognise", recognised)
+    whole = seconds_to_recognise(path, range(5, 95))
+    assert tried == [[35, 65]] and whole > 0
+    assert seconds_to_recognise(path, [7]) < whole and tried[1:] == [[7]]
+
+    def broken(*_):
+        raise ExtractError("damaged")
+
+    monkeypatch.setattr(reading, "_recognise", broken)
+    assert seconds_to_recognise(path, [0]) > 0
 
 
 def test_switched_off_nothing_is_recognised_and_a_scan_says_how_to_switch_it_on(mixed, tmp_path, switched_off):

@@ -9,6 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from retrieval.errors import CairnError, ExtractError, NotEnoughSpace
 from retrieval.ingest import estimate, pipeline, shard_writer
@@ -353,6 +354,15 @@ def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_l
     (job,) = library.jobs.list()
     other = library.documents.estimate(write("b.txt", FOX * 4))
     assert other.seconds == pytest.approx(2 + other.tokens / job.tokens_per_second)
+
+
+def test_the_estimate_of_a_scan_counts_what_its_pictures_take_here(open_library, tmp_path, monkeypatch):
+    library, asked = open_library(), []
+    picture = Image.new("L", (600, 800), 255)
+    picture.save(tmp_path / "scan.pdf", save_all=True, append_images=[picture] * 3)
+    monkeypatch.setattr(estimate, "seconds_to_recognise", lambda path, pages, **_: asked.append(list(pages)) or 500.0)
+    found = library.documents.estimate(tmp_path / "scan.pdf")
+    assert asked == [[0, 1, 2, 3]] and found.pages == 4 and 500 < found.seconds < 520 and not found.exact
 
 
 def test_a_document_that_an_older_version_read_says_what_reading_it_again_adds(library, three):
