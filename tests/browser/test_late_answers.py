@@ -310,13 +310,13 @@ def test_what_is_checked_once_is_shown_wherever_one_has_gone_meanwhile(
 ) -> None:
     page = open_tab(serve(library))
     ask(page, QUESTION)
-    without, said = page.get_by_role("button", name="Without it?").first, page.locator(".passage .effect").first
+    without, said = page.get_by_role("button", name="Leave it out").first, page.locator(".passage .effect").first
     with held_back(page, "/without/0$"):
         without.click()
-        expect(said).to_have_text("Answering again without it…")
+        expect(said).to_have_text("Asking again without it…")
         page.get_by_role("tab", name="Near misses").click()
         page.get_by_role("tab", name="Passages").click()
-        expect(said).to_have_text("Answering again without it…")
+        expect(said).to_have_text("Asking again without it…")
         expect(without).to_be_disabled()
     expect(said).to_contain_text("Without this passage")
     expect(without).to_be_enabled()

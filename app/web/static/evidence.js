@@ -113,7 +113,7 @@ function drawFocus(node, reading) {
           ? writer
             ? "These passages were found and given to the writer. Each number in its answer leads to one of them."
             : reading.read
-              ? "The reader says how likely the answer stands in each passage. “Without it?” takes a passage away and answers again."
+              ? "How sure Cairn is that a passage holds an answer, not whether it is true. “Leave it out” asks again as if the passage were not there; your documents stay as they are."
               : ""
           : "The whole answer. Point at a word to see what it was read from, or at a passage to see which words used it.",
       ),
@@ -208,17 +208,17 @@ function withoutIt(reading, number) {
   const part = `passage ${number}`,
     said = h("div", { class: "effect", "aria-live": "polite" });
   const ask = button(
-    "Without it?",
+    "Leave it out",
     {
       class: "button quiet small",
-      title: "Takes this passage away and answers again",
+      title: "Asks again as if this passage were not there; your documents stay as they are",
       onclick: () => measure(reading, part, `without/${number}`),
     },
     "scale",
   );
   let shown = null; // its button keeps the keyboard while something else changes
   const update = () => {
-    const effect = reading.checking.has(part) ? "Answering again without it…" : (reading.effects.get(part) ?? null);
+    const effect = reading.checking.has(part) ? "Asking again without it…" : (reading.effects.get(part) ?? null);
     ask.disabled = reading.checking.has(part);
     if (effect !== shown) replace(said, typeof effect === "string" ? effect : missing(effect));
     shown = effect;
@@ -229,12 +229,14 @@ function withoutIt(reading, number) {
 function missing(effect) {
   if (!effect) return null;
   const { found, same, quotation, probability_with: before, probability_without: after } = effect;
-  const change =
-    typeof before === "number" && typeof after === "number" ? ` Probability: ${likely(before)} with it, ${likely(after)} without.` : "";
-  if (same) return `Without this passage the answer would be the same.${change}`;
-  if (!found) return `Without this passage no answer would be found.${change}`;
+  const sure = (rest) =>
+    typeof before === "number" && typeof after === "number" ? ` Cairn is ${likely(before)} sure of this answer${rest}` : "";
+  if (same)
+    return `Without this passage the answer is the same: it does not rest on it.${sure(`, and ${likely(after)} without the passage.`)}`;
+  if (!found)
+    return `Without this passage there is no answer.${sure(`; its best guess without the passage is only ${likely(after)}, too little to give.`)}`;
   return [
-    "Without this passage the answer would be: ",
+    "Without this passage the answer is another one: ",
     h(
       "button",
       {
@@ -244,9 +246,9 @@ function missing(effect) {
         onclick: () => openViewer({ passage: quotation.passage, reading: null }),
       },
       h("q", {}, quotation.passage.text),
-      h("span", { class: "soft" }, ` ${placeOf(quotation.passage)}.`),
+      h("span", { class: "soft" }, ` (${placeOf(quotation.passage)}).`),
     ),
-    change,
+    sure(`, and ${likely(after)} of that one.`),
   ];
 }
 

@@ -80,7 +80,7 @@ export class Reading extends EventTarget {
     return this.answer.decided_by === "attention" && this.answer.check?.decided === false;
   }
 
-  // Whether a reader says of every passage how likely the answer stands in it.
+  // Whether a reader says of every passage how likely an answer stands in it.
   get read() {
     return this.answer.decided_by === "reader" && typeof this.answer.probability === "number"; // older answers have search scores
   }
@@ -92,9 +92,7 @@ export class Reading extends EventTarget {
 
   get measure() {
     if (this.attended) return ["Attention", "how much it was read"];
-    return this.read
-      ? ["Probability", "how likely the answer stands here, says the reader"]
-      : ["Search score", "how well it fits the question"];
+    return this.read ? ["Probability", "how sure Cairn is that an answer stands here"] : ["Search score", "how well it fits the question"];
   }
 
   // Block id -> attention, of the word shown or of the whole answer; where attention decided nothing, search scores.
