@@ -1,10 +1,10 @@
-"""Seconds to the first token and to the whole answer, measured in one checkout.
+"""Seconds to the first token, to the whole answer and of ingestion, measured in one checkout.
 
     python benchmarks/speed/answer_speed.py --data FOLDER [--questions 40]
 
 Stores the passages of the drawn development questions, a document each, in a fresh library, asks every question once
-to warm up and then `--rounds` times. It uses nothing but the facade, so an older checkout can run this file too:
-compare two by running them in turns. Prints one JSON object.
+to warm up and then `--rounds` times; then stores all passages as one document. It uses nothing but the facade, so an
+older checkout can run this file too: compare two by running them in turns. Prints one JSON object.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import random
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -37,7 +38,8 @@ def main() -> None:
     drawn = random.Random(0).sample(rows, arguments.questions)
     searched, first, whole, tokens = [], [], [], 0
     with tempfile.TemporaryDirectory() as home, open_library(load_settings({}, home=Path(home) / "home")) as library:
-        for number, context in enumerate(sorted({row["context"] for row in drawn})):
+        contexts = sorted({row["context"] for row in drawn})
+        for number, context in enumerate(contexts):
             file = Path(home) / f"{number}.txt"
             file.write_text(context, encoding="utf-8")
             library.jobs.run(library.documents.submit(file).id)
@@ -50,12 +52,18 @@ def main() -> None:
                     first.append(answer.timings.first_token_seconds)
                     whole.append(answer.timings.seconds)
                     tokens += len(answer.tokens)
+        file = Path(home) / "all.txt"
+        file.write_text("\n\n".join(contexts), encoding="utf-8")
+        began = time.perf_counter()
+        library.jobs.run(library.documents.submit(file).id)
+        ingestion = time.perf_counter() - began
     result = {
         "torch": torch.__version__,
         "threads": arguments.threads,
         "cores": os.cpu_count(),
         "answers": len(whole),
         "tokens_per_answer": tokens / len(whole),
+        "ingestion_seconds": round(ingestion, 3),
     }
     for name, seconds in (("search", searched), ("first_token", first), ("whole_answer", whole)):
         result[f"{name}_seconds_median"] = round(statistics.median(seconds), 4)
