@@ -41,7 +41,7 @@ from torch.nn.utils.rnn import pad_sequence
 from app.assembly import open_library
 from app.settings import load_settings
 from model.reading.ranker import CONSTANT, FILE, Decision, Ranker, Signs, reader_digest
-from model.reading.second_look import FOLDER
+from model.reading.span_reader import FOLDER
 from retrieval.library import Library
 from retrieval.query.features import FEATURES, Sentences
 from retrieval.query.question import Question
@@ -100,7 +100,7 @@ class Shown:
 def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
     """None where nothing can be quoted."""
     workspace, index, passages = library._workspace, library._index, library._passages.for_one_question()
-    reader = workspace.loaded().second_look
+    reader = workspace.loaded().reader
     if reader is None:
         raise ValueError("This checkpoint has no reader, so there is nothing to weigh.")
     question = Question(text=row["question"], k=DEFAULT_K, anyway=True)

@@ -40,7 +40,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from model.reading.rows import RowTokens, join_rows
-from model.reading.second_look import ReadPassage, SecondLook, _token_ranges, _windows, load_second_look
+from model.reading.span_reader import ReadPassage, SpanReader, _token_ranges, _windows, load_span_reader
 from model.scoring.sentences import sentence_borders
 from research.fit_ranker import ROOT, Shown, ask_all
 from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
@@ -188,15 +188,15 @@ def _tokens(window: Window, offsets: Sequence[tuple[int, int]]) -> Iterator[tupl
 
 def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps: int, rate: float) -> None:
     """Writes OUT/reader; the state is saved every hundred steps."""
-    look = load_second_look(reader)
-    master = look.reader
+    taught = load_span_reader(reader)
+    master = taught.network
     master.encoder.embeddings.requires_grad_(False)
     master.encoder.encoder.layer[0].requires_grad_(False)
     run = JointRun(sources=SOURCES, batch=10, dropout=0.05)
-    others = JointBatchMaker(look.tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
+    others = JointBatchMaker(taught.tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
     of_kind = {
-        "f": FoundBatches(look.tokenizer, read_found(found)),
-        "s": FoundBatches(look.tokenizer, read_found(sets)),
+        "f": FoundBatches(taught.tokenizer, read_found(found)),
+        "s": FoundBatches(taught.tokenizer, read_found(sets)),
     }
     half = copy.deepcopy(master).to(torch.bfloat16)
     for module in half.modules():
@@ -233,7 +233,7 @@ def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps
             save_state(out / "state.safetensors", trained, optimizer, step)
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
-    save_reader(SecondLook(master.eval(), look.tokenizer), out)
+    save_reader(SpanReader(master.eval(), taught.tokenizer), out)
 
 
 def find(questions: Path, documents: Path, home: Path, share: int, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
@@ -318,7 +318,7 @@ def main() -> None:
         paths = (given.found, given.sets, given.data, given.reader, given.out)
         train(*paths, steps=given.steps, rate=given.rate)
         return
-    tokenizer = load_second_look(given.reader).tokenizer
+    tokenizer = load_span_reader(given.reader).tokenizer
     if given.command == "find":
         write_found(find(given.questions, given.documents, given.home, given.share, tokenizer), given.out)
     else:

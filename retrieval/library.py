@@ -114,7 +114,7 @@ class Library:
         hot_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
-        second_look: bool = True,
+        reader: bool = True,
         writer: Callable[[], Writer] | None = None,
     ) -> Library:
         """Open or create the library in `home`. `model` may be a function, called at the first need.
@@ -123,7 +123,7 @@ class Library:
         suits the model). `index`: "exact", "mapped", "faiss", or "auto" (by size). `store_url`: where memory and
         originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
         `lease_seconds`: after which a silent worker's document is given to another. `hot_bytes` bounds the cache of
-        stored blocks. `threads`: to compute with; "auto" follows the load. `second_look`: let a reader read passages
+        stored blocks. `threads`: to compute with; "auto" follows the load. `reader`: let a reader read passages
         again. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage, `CatalogueUnavailable`,
         `StoreUnavailable`, `NotPrivate`.
         """
@@ -142,7 +142,7 @@ class Library:
             kv_dtype=kv_dtype,
             shard_bytes=shard_bytes,
             threads=threads,
-            second_look=second_look,
+            reader=reader,
             blobs=blobs,
         )
         if catalogue.database.path is not None:

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from model.checkpoint.backbones import BertConfig
 from model.reading.network import JointReader
-from model.reading.second_look import SecondLook
+from model.reading.span_reader import SpanReader
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", ":")
 
@@ -28,10 +28,10 @@ def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def tiny_look(texts: Sequence[str]) -> SecondLook:
+def tiny_reader(texts: Sequence[str]) -> SpanReader:
     tokenizer = word_tokenizer(texts)
     torch.manual_seed(0)
-    return SecondLook(JointReader(tiny_config(tokenizer)).eval(), tokenizer)
+    return SpanReader(JointReader(tiny_config(tokenizer)).eval(), tokenizer)
 
 
 def tiny_config(tokenizer: Tokenizer) -> BertConfig:
@@ -47,8 +47,8 @@ def tiny_config(tokenizer: Tokenizer) -> BertConfig:
 
 def save_encoder(folder: Path, texts: Sequence[str]) -> None:
     """A BERT-like checkpoint as the recipe starts from."""
-    look = tiny_look(texts)
+    reader = tiny_reader(texts)
     folder.mkdir(parents=True)
-    save_file(look.reader.encoder.state_dict(), folder / "model.safetensors")
-    (folder / "config.json").write_text(look.reader.config.to_json_string())
-    look.tokenizer.save(str(folder / "tokenizer.json"))
+    save_file(reader.network.encoder.state_dict(), folder / "model.safetensors")
+    (folder / "config.json").write_text(reader.network.config.to_json_string())
+    reader.tokenizer.save(str(folder / "tokenizer.json"))

@@ -10,7 +10,7 @@ Bytes divided by the tokens of all stored documents. Kinds, and who reads them a
 - scales: with keys and values that are rounded
 - landmarks: search, all of them, in RAM; attention when it chooses blocks
 - checksums, lengths, header: every first reading of a block; opening
-- catalogue: tokens (quotation), boxes (pages), text (passages, the second look), keys of titles (search), the rest of
+- catalogue: tokens (quotation), boxes (pages), text (passages, the reader), keys of titles (search), the rest of
   its rows and indexes
 - sidecars: only a rescue; pages: the page viewer; originals: the viewer, downloads, reading again
 

@@ -50,7 +50,7 @@ VotersOption = Annotated[Voters, typer.Option(help="Who chooses blocks.")]
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 evaluate = typer.Typer(no_args_is_help=True)
 app.add_typer(evaluate, name="evaluate", help="Passkey accuracy, or perplexity with a memory.")
-app.add_typer(joint, name="joint-reader", help="Train a reader for the second look, from a BERT-like encoder.")
+app.add_typer(joint, name="joint-reader", help="Train a span reader from a BERT-like encoder.")
 PASSKEY_LENGTHS = [0, 2000, 5000, 10000, 20000, 38000]
 
 

@@ -1,4 +1,4 @@
-"""`python -m research.train joint-reader`: train, average and measure a reader for the second look."""
+"""`python -m research.train joint-reader`: train, average and measure a span reader."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 import typer
 
 from model.checkpoint.load import load_backbone
-from model.reading.second_look import FOLDER, load_second_look
+from model.reading.span_reader import FOLDER, load_span_reader
 from research.train.data.batches.wrong_passages import find_wrong_passages
 from research.train.recipes import joint_reader
 
@@ -27,7 +27,7 @@ def _joint_train(
     changes: Settings = [],  # noqa: B006 - typer reads the default  # noqa: B006
     threads: Threads = 2,
 ) -> None:
-    """Train a reader; OUT/reader is what a checkpoint folder needs for its second look."""
+    """Train a reader; OUT/reader is what a checkpoint folder needs to read passages."""
     torch.set_num_threads(threads)
     joint_reader.train(joint_reader.JointRun().changed(changes), data, encoder, out)
 
@@ -61,5 +61,5 @@ def _joint_measure(
 ) -> None:
     """Measure a reader on development questions, from their gold passages."""
     torch.set_num_threads(threads)
-    look = load_second_look(model / FOLDER)
-    print(json.dumps(joint_reader.measure(look.reader, look.tokenizer, data, joint_reader.DEV, most), indent=1))
+    reader = load_span_reader(model / FOLDER)
+    print(json.dumps(joint_reader.measure(reader.network, reader.tokenizer, data, joint_reader.DEV, most), indent=1))

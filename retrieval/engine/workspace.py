@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
     from model.reading.ranker import Ranker
     from model.reading.rows import JointRows
-    from model.reading.second_look import SecondLook
+    from model.reading.span_reader import SpanReader
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class LoadedModel:
     fingerprint: MemoryFingerprint
     store: KVBlockStore
     ranker: Ranker
-    second_look: SecondLook | None = None
+    reader: SpanReader | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -97,7 +97,7 @@ class Workspace:
         kv_dtype: str,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
-        second_look: bool = True,
+        reader: bool = True,
         blobs: Blobs | None = None,
     ):
         self.home = home
@@ -112,7 +112,7 @@ class Workspace:
         self.read_together = Together(self.scheduler, self._points)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
-        self._model, self._second_look = _Model(model), second_look
+        self._model, self._use_reader = _Model(model), reader
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(
             self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="", blobs=self.blobs.inside("kv")
@@ -160,8 +160,8 @@ class Workspace:
         return self._model.loaded
 
     def _points(self, questions: Sequence[JointRows]) -> list[torch.Tensor]:
-        assert self.opened.second_look is not None, "who asks has a reader"
-        return self.opened.second_look.points(questions)
+        assert self.opened.reader is not None, "who asks has a reader"
+        return self.opened.reader.points(questions)
 
     def _questions_at_once(self) -> int:
         """One on a GPU, which works for one at a time anyway."""
@@ -176,7 +176,7 @@ class Workspace:
         fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
-        reader = self._load_second_look(model)
+        reader = self._load_reader(model)
         loaded = LoadedModel(model, fingerprint, store, self._load_ranker(model, identity["weights"], reader), reader)
         # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
         # Once a process: a second time would keep for good what earlier libraries left for the collector.
@@ -203,24 +203,24 @@ class Workspace:
             return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
-    def _load_second_look(self, model: LandmarkModel) -> SecondLook | None:
+    def _load_reader(self, model: LandmarkModel) -> SpanReader | None:
         """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
-        from model.reading.second_look import FOLDER, load_second_look, shipped_reader_for
+        from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
 
-        if not (self._second_look and model.source):
+        if not (self._use_reader and model.source):
             return None
         own = Path(model.source) / FOLDER
         if own.is_dir():
-            return load_second_look(own, model.device)
+            return load_span_reader(own, model.device)
         folder = None if model.writes else shipped_reader_for(model.tokenizer)
         if folder is None:
             return None
-        return load_second_look(folder, model.device)
+        return load_span_reader(folder, model.device)
 
-    def _load_ranker(self, model: LandmarkModel, finder: str, reader: SecondLook | None) -> Ranker:
+    def _load_ranker(self, model: LandmarkModel, finder: str, reader: SpanReader | None) -> Ranker:
         """What weighs, as it lies beside the checkpoint; fitted with its reader, it is of no use without one."""
         from model.reading.ranker import Ranker, reader_digest
-        from model.reading.second_look import FOLDER
+        from model.reading.span_reader import FOLDER
 
         if not model.source or not Path(model.source).is_dir():
             return Ranker()

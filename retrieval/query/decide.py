@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from model.reading.ranker import Decision, Ranker
-from model.reading.second_look import SecondLook
+from model.reading.span_reader import SpanReader
 from retrieval.index.exact import Ranking
 from retrieval.query.sentences import Quotation
 from retrieval.types.answers import Outcome
@@ -62,7 +62,7 @@ def outcome_of_search(decision: Decision, p_right: float, in_scope: int, *, by_t
     return "found" if p_right >= threshold else "perhaps"
 
 
-def outcome_of_reading(ranker: Ranker, reader: SecondLook, best: Quotation) -> Outcome:
+def outcome_of_reading(ranker: Ranker, reader: SpanReader, best: Quotation) -> Outcome:
     """What the reader says, weighed with how well search matched where the ranker was fitted with it."""
     assert best.chance is not None and best.not_here is not None, "a reader read it"
     decision = ranker.decision

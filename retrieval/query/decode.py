@@ -76,7 +76,7 @@ class Decoder:
         self._model = workspace.opened.model
         self._question, self._sampling = question, question.sampling(self._model)
 
-    def look(self, retrieved: Retrieved) -> Decoded:
+    def reader(self, retrieved: Retrieved) -> Decoded:
         """The sentences that may be quoted, and the outcome; nothing is generated."""
         model, candidates, decoded = self._model, retrieved.candidates, Decoded()
         if not retrieved.answerable:
@@ -92,8 +92,8 @@ class Decoder:
         """Sets the quotations, and what the reader makes of every candidate."""
         opened, candidates = self._workspace.opened, retrieved.candidates
         read = None
-        if opened.second_look is not None:
-            read = partial(opened.second_look.read, retrieved.spelled, points_of=self._workspace.read_together)
+        if opened.reader is not None:
+            read = partial(opened.reader.read, retrieved.spelled, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
         sentences = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
         if not sentences.items:
@@ -106,7 +106,7 @@ class Decoder:
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
-        decoded = self.look(retrieved)
+        decoded = self.reader(retrieved)
         if decoded.outcome == "not_found":
             return decoded
         if decoded.quotations:
@@ -141,13 +141,13 @@ class Decoder:
     def _outcome(self, retrieved: Retrieved, decoded: Decoded) -> Outcome:
         """Sets `p_none` where a reader says."""
         quotations = decoded.quotations
-        look, found = self._workspace.opened.second_look, retrieved.found
+        reader, found = self._workspace.opened.reader, retrieved.found
         best = quotations[0] if quotations else None
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
-        if look is not None and best is not None and best.chance is not None and best.not_here is not None:
+        if reader is not None and best is not None and best.chance is not None and best.not_here is not None:
             decoded.p_none = ranker.decision.p_none(best.signs) if ranker.weighs_reading else best.not_here
-            outcome = outcome_of_reading(ranker, look, best)
+            outcome = outcome_of_reading(ranker, reader, best)
         elif retrieved.sure:
             p_right = found.confidence
             if best is not None:

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.reading.second_look import FoundSpan
+from model.reading.span_reader import FoundSpan
 from model.scoring.sentences import column_names
 from retrieval.index.terms import asked_terms, dates_in, terms_of
 from retrieval.query.numbered import in_numbered

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from model.inference.constrained_decoding import Place
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
-from model.reading.second_look import FoundSpan, Reading, ReadPassage
+from model.reading.span_reader import FoundSpan, Reading, ReadPassage
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_field, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
@@ -58,7 +58,7 @@ def best_sentences(
 ) -> list[Quotation]:
     """The best sentences of different wording, best first. A single one without tokens if the blocks hold no text.
 
-    `matches_QCL`: see `late_interaction.token_matches`; `read`: see `SecondLook.read`, which also marks the answer in
+    `matches_QCL`: see `late_interaction.token_matches`; `read`: see `SpanReader.read`, which also marks the answer in
     each sentence.
     """
     sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)

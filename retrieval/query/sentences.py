@@ -23,7 +23,7 @@ from storage.records import Block
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from model.reading.second_look import FoundSpan
+    from model.reading.span_reader import FoundSpan
 
 Span = tuple[int, int]
 
@@ -42,7 +42,7 @@ class Hit:
 class Quotation:
     """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
 
-    After a second look also the chance that the answer stands in it, and that it stands in none of the candidates.
+    Where a reader read it also the chance that the answer stands in it, and that it stands in none of the candidates.
     `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores);
     `signs`: what is known of it, see `model.reading.ranker.Signs`; `sure`: whether it is more than a guess.
     """

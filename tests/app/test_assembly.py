@@ -29,7 +29,7 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
         "kv_dtype": "int8",
         "index": "exact",
         "hot_bytes": 5,
-        "second_look": True,
+        "reader": True,
         "threads": "auto",
         "writer": None,
         "lease_seconds": 45.0,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.reading.ranker import Ranker
-from model.reading.second_look import FoundSpan
+from model.reading.span_reader import FoundSpan
 from research.fit_ranker import NAMES, Shown, calibration_error, fit, fit_weights, judged
 from retrieval.query.features import Asked, Sentences
 from retrieval.query.sentences import Sentence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.reading.second_look import FOLDER, FoundSpan, load_second_look
+from model.reading.span_reader import FOLDER, FoundSpan, load_span_reader
 from research import found_reader
 from research.fit_ranker import Shown
 from research.found_reader import (
@@ -26,7 +26,7 @@ from research.train.recipes.joint_reader import JointRun
 from research.train.recipes.rounding import save_reader
 from retrieval.query.features import Asked, Sentences
 from retrieval.query.sentences import Sentence
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 RIGHT = "The road was closed in March. Nobody used the road in June."
 OTHER = "Of another town: a road was closed in March. It rained."
@@ -47,7 +47,7 @@ def shown(document: str = "a") -> Shown:
 
 
 def test_what_holds_the_answer_in_the_right_document_answers_and_elsewhere_neither() -> None:
-    tokenizer = tiny_look([RIGHT, OTHER]).tokenizer
+    tokenizer = tiny_reader([RIGHT, OTHER]).tokenizer
     one, other = windows_of(shown(), ["March"], tokenizer)
     assert [one.text[slice(*span)] for span in one.spans] == ["March"] and one.title == "Roads" and not one.wrong
     assert other.spans == () and other.wrong, "a short answer stands in many documents by chance"
@@ -65,7 +65,7 @@ def questions() -> list[FoundQuestion]:
 
 
 def test_batches_are_the_same_each_time_and_mark_the_answer(questions: list[FoundQuestion]) -> None:
-    tokenizer = tiny_look([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."]).tokenizer
+    tokenizer = tiny_reader([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."]).tokenizer
     batches = [FoundBatches(tokenizer, questions).make(3) for _ in range(2)]
     assert torch.equal(batches[0].rows.ids_QKT, batches[1].rows.ids_QKT)
     first, *_ = batches
@@ -76,8 +76,8 @@ def test_batches_are_the_same_each_time_and_mark_the_answer(questions: list[Foun
 def test_a_run_goes_on_and_ends_with_a_reader(
     tmp_path: Path, questions: list[FoundQuestion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = tiny_look([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."])
-    save_reader(look, tmp_path)
+    reader = tiny_reader([RIGHT, "When was the road closed? Line of 0 1 2 3 4 - ."])
+    save_reader(reader, tmp_path)
     write_found(questions, tmp_path / "found.jsonl")
     assert read_found(tmp_path / "found.jsonl") == questions
     at = RIGHT.index("March")
@@ -93,11 +93,11 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     monkeypatch.setattr(found_reader, "SETS", {"cuad": 20})
     monkeypatch.setattr(found_reader, "SOURCES", ("squad11",))
     monkeypatch.setattr(found_reader, "JointRun", lambda **given: JointRun(**given | {"batch": 4}))
-    write_found(read_sets(tmp_path / "sets", look.tokenizer), tmp_path / "sets.jsonl")
+    write_found(read_sets(tmp_path / "sets", reader.tokenizer), tmp_path / "sets.jsonl")
     assert len(read_found(tmp_path / "sets.jsonl")) == 12
     paths = (tmp_path / "found.jsonl", tmp_path / "sets.jsonl", tmp_path, tmp_path / FOLDER, tmp_path / "run")
     for steps in (4, 10):
         train(*paths, steps=steps, rate=1e-3)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [each["step"] for each in log if "loss" in each] == [4, 10]
-    load_second_look(tmp_path / "run" / FOLDER)
+    load_span_reader(tmp_path / "run" / FOLDER)

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.reading import second_look
+from model.reading import span_reader
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.answers import Answer, AnswerToken
@@ -102,7 +102,7 @@ def reading_here() -> Iterator[None]:
 def one_reader() -> Iterator[None]:
     """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(second_look, "load_second_look", cache(second_look.load_second_look))
+        patch.setattr(span_reader, "load_span_reader", cache(span_reader.load_span_reader))
         yield
 
 

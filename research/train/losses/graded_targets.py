@@ -2,7 +2,7 @@
 one, and a reader that sees question and block together says how good each is.
 
 Late interaction learns the reader's distribution over these candidates (knowledge distillation; Hofstätter et al. 2020,
-arXiv 2010.02666), beside or in place of the one-hot target. The reader is the one that takes the second look
+arXiv 2010.02666), beside or in place of the one-hot target. The reader is the one that reads passages
 (`model.reading`); it is not trained here.
 
 Axes: R rows, Q questions, N blocks of the batch, J raw tokens in a block, C candidates of a question.
@@ -17,7 +17,7 @@ from torch.nn.functional import kl_div
 from model.checkpoint.landmark_model import LandmarkModel
 from model.precision import fast_precision
 from model.reading.rows import RowTokens, join_rows
-from model.reading.second_look import SecondLook
+from model.reading.span_reader import SpanReader
 from research.train.data.batches.batch_types import DistillationBatch
 
 
@@ -40,10 +40,10 @@ class TargetGrader:
     questions, candidates: so many of each are read in a step; reading is what the grades cost.
     """
 
-    def __init__(self, look: SecondLook, model: LandmarkModel, *, questions: int = 16, candidates: int = 16) -> None:
-        self._look, self._model = look, model
+    def __init__(self, reader: SpanReader, model: LandmarkModel, *, questions: int = 16, candidates: int = 16) -> None:
+        self._reader, self._model = reader, model
         self._questions, self._candidates = questions, candidates
-        self._tokens = RowTokens.of(look.tokenizer)
+        self._tokens = RowTokens.of(reader.tokenizer)
 
     @torch.no_grad()
     def grade(self, batch: DistillationBatch, late_QN: Tensor) -> Graded:
@@ -68,11 +68,11 @@ class TargetGrader:
             block_QC.shape[1],
             self._tokens,
         )
-        reader, device = self._look.reader, self._look.reader.points.weight.device
+        network, device = self._reader.network, self._reader.network.points.weight.device
         given = [each.to(device) for each in rows.inputs()]
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            points = reader.read(*(each.flatten(0, 1) for each in given[:3])).view(*rows.ids_QKT.shape, 2)
-        logits = reader.share(points, given[2], given[3])
+            points = network.read(*(each.flatten(0, 1) for each in given[:3])).view(*rows.ids_QKT.shape, 2)
+        logits = network.share(points, given[2], given[3])
         chance_QN = torch.stack([each[:, :-1].softmax(-1) for each in logits]).mean(0)
         share_QC = chance_QN.unflatten(1, rows.ids_QKT.shape[1:]).sum(-1).to(late_QN.device)
         share_QC = share_QC.masked_fill(order_QC == -torch.inf, 0)
@@ -80,7 +80,7 @@ class TargetGrader:
         return Graded(torch.arange(len(block_QC), device=late_QN.device), block_QC, share_QC, answered_Q)
 
     def _pieces(self, texts: list[str]) -> list[list[int]]:
-        return [each.ids for each in self._look.tokenizer.encode_batch(texts, add_special_tokens=False)]
+        return [each.ids for each in self._reader.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def _texts(self, batch: DistillationBatch, block_QC: Tensor) -> dict[int, list[int]]:
         """Word pieces of every candidate."""

@@ -21,7 +21,7 @@ from model.checkpoint.config import WINDOW_ATTENTION, LandmarkConfig, WindowAtte
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.precision import fast_precision
-from model.reading.second_look import SecondLook, load_second_look
+from model.reading.span_reader import SpanReader, load_span_reader
 from research.train.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from research.train.data.batches.distillation_batches import DistillationBatchMaker
 from research.train.data.batches.hard_negatives import find_hard_negatives
@@ -79,9 +79,9 @@ def make_default_model(
     model.to(target)
     if "teach" in phases:
         teacher = teacher.to(target)
-        look = None if grader is None else load_second_look(grader, torch.device(target))
+        reader = None if grader is None else load_span_reader(grader, torch.device(target))
         result = teach(
-            model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None, grader=look
+            model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None, grader=reader
         )
     if "read" in phases:
         result = read(model, prepared, recipe, out)
@@ -134,7 +134,7 @@ def teach(
     seed: int = 0,
     *,
     mine_negatives: bool = False,
-    grader: SecondLook | None = None,
+    grader: SpanReader | None = None,
 ) -> TrainingResult:
     """Train everything. mine_negatives: also with what the model, which must be able to search, wrongly finds."""
     grades = None if grader is None else TargetGrader(grader, model)

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from model.checkpoint.load import load_backbone
 from model.checkpoint.weights import PACKED, WEIGHTS_FILE
 from model.reading.ranker import FILE as RANKER
-from model.reading.second_look import FOLDER, load_second_look
+from model.reading.span_reader import FOLDER, load_span_reader
 from research.train.recipes.rounding import Rule, to_packed
 
 FINDER = (Rule("", 6, 128), Rule("embed_tokens", 4, 32))
@@ -50,8 +50,8 @@ def rewrite(model: Path, out: Path, rules: Mapping[Part, Sequence[Rule]]) -> int
         config = json.loads((model / "config.json").read_text(encoding="utf-8")) | {"weights": PACKED}
         (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     if "reader" in rules and (model / FOLDER).is_dir():
-        look = load_second_look(model / FOLDER)
-        stored = to_packed(look.reader.state_dict(), rules["reader"])
+        reader = load_span_reader(model / FOLDER)
+        stored = to_packed(reader.network.state_dict(), rules["reader"])
         save_file(stored, out / FOLDER / WEIGHTS_FILE)
     for file in out.rglob("tokenizer.json"):
         text = json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False, separators=(",", ":"))

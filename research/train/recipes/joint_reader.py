@@ -20,7 +20,7 @@ from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
 from model.precision import fast_precision
 from model.reading.network import JointReader, SpanLogits
-from model.reading.second_look import FOLDER, SecondLook, load_second_look
+from model.reading.span_reader import FOLDER, SpanReader, load_span_reader
 from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker
 from research.train.data.batches.wrong_passages import with_wrong_passages
 from research.train.data.questions.of_text.text_questions import KINDS, make_text_questions
@@ -148,7 +148,7 @@ def train(
             losses.clear()
         if step % check_every == 0 and step < run.steps:
             log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, ("squad11",), 100)})
-    save_reader(SecondLook(reader.eval(), tokenizer), out)
+    save_reader(SpanReader(reader.eval(), tokenizer), out)
     log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, DEV, 300)})
 
 
@@ -174,10 +174,10 @@ def average(first: Path, second: Path, out: Path, share: float) -> None:
     first knew, and between both often neither is lost (arXiv 2203.05482). Raises ValueError for another share."""
     if not 0 < share < 1:
         raise ValueError(f"The share of the second reader is between 0 and 1, not {share:g}.")
-    one, other = (load_second_look(each / FOLDER) for each in (first, second))
-    theirs = other.reader.state_dict()
-    mixed = {name: weight.lerp(theirs[name], share) for name, weight in one.reader.state_dict().items()}
-    one.reader.load_state_dict(mixed)
+    one, other = (load_span_reader(each / FOLDER) for each in (first, second))
+    theirs = other.network.state_dict()
+    mixed = {name: weight.lerp(theirs[name], share) for name, weight in one.network.state_dict().items()}
+    one.network.load_state_dict(mixed)
     save_reader(one, out)
 
 

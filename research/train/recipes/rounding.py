@@ -22,7 +22,7 @@ from torch import Tensor
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.weights import FEWEST_BITS, INT8, MOST_BITS, SCALE, TOGETHER, WEIGHTS_FILE
 from model.errors import ModelError
-from model.reading.second_look import FOLDER, SecondLook
+from model.reading.span_reader import FOLDER, SpanReader
 
 GROUP = 64
 """Columns that share a scale, unless a rule says otherwise."""
@@ -58,13 +58,13 @@ def save_int8(model: LandmarkModel, folder: str | Path) -> None:
     model.tokenizer.save_pretrained(folder)
 
 
-def save_reader(look: SecondLook, folder: Path) -> None:
+def save_reader(reader: SpanReader, folder: Path) -> None:
     """Write the reader to its own folder of a checkpoint: weights as int8 with a scale per row."""
     folder = folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(to_int8(look.reader.state_dict()), folder / WEIGHTS_FILE)
-    (folder / "config.json").write_text(look.reader.config.to_json_string())
-    look.tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    save_file(to_int8(reader.network.state_dict()), folder / WEIGHTS_FILE)
+    (folder / "config.json").write_text(reader.network.config.to_json_string())
+    reader.tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
 
 
 def to_int8(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import torch
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.reading.rows import RowTokens, join_rows
-from model.reading.second_look import SecondLook
+from model.reading.span_reader import SpanReader
 from research.train.convert.init_from_encoder import Encoder
 from research.train.data.batches.batch_types import DistillationBatch
 from research.train.data.batches.distillation_batches import DistillationBatchMaker
@@ -15,7 +15,7 @@ from research.train.losses.retriever_loss import RetrieverTrainer, retriever_los
 from research.train.recipes.default_data import Prepared
 from research.train.recipes.default_model import start
 from research.train.recipes.default_recipe import SIZES
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 
 def test_the_loss_is_the_divergence_from_the_readers_shares() -> None:
@@ -44,19 +44,19 @@ def test_nothing_is_left_to_learn_where_the_scores_are_the_shares() -> None:
     torch.testing.assert_close(scores_QN.grad, torch.zeros(1, 3), atol=1e-6, rtol=0)
 
 
-def made(prepared: Prepared, encoder: Encoder) -> tuple[LandmarkModel, DistillationBatch, SecondLook]:
+def made(prepared: Prepared, encoder: Encoder) -> tuple[LandmarkModel, DistillationBatch, SpanReader]:
     recipe = SIZES["tiny"]
     model = start(prepared, recipe, encoder)
     batch = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, recipe.shape).make(0)
-    return model, batch, tiny_look([model.decode(ids.tolist()) for ids in prepared.texts[:20]])
+    return model, batch, tiny_reader([model.decode(ids.tolist()) for ids in prepared.texts[:20]])
 
 
 def test_shares_are_those_of_reading_each_question_with_its_candidates(prepared: Prepared, encoder: Encoder) -> None:
-    model, batch, look = made(prepared, encoder)
+    model, batch, reader = made(prepared, encoder)
     size = model.config.block_size
     valid_NL = batch.valid_RT.unflatten(1, (-1, size)).flatten(0, 1)
     late_QN = torch.randn(len(batch.question_ids_QT), len(valid_NL), generator=torch.Generator().manual_seed(0))
-    graded = TargetGrader(look, model, questions=3, candidates=4).grade(batch, late_QN)
+    graded = TargetGrader(reader, model, questions=3, candidates=4).grade(batch, late_QN)
     assert graded.block_GC.shape == (3, 4)
     full_N = valid_NL[:, 0]
     for question in range(3):
@@ -72,11 +72,11 @@ def test_shares_are_those_of_reading_each_question_with_its_candidates(prepared:
             row = block // (batch.ids_RT.shape[1] // size)
             ids_L = batch.ids_RT.unflatten(1, (-1, size)).flatten(0, 1)[block, :-1][valid_NL[block, :-1]]
             title = model.decode(batch.titles_RT[row][batch.title_mask_RT[row]].tolist())
-            pieces = [look.tokenizer.encode(text, add_special_tokens=False).ids for text in (asked, title)]
-            text = look.tokenizer.encode(model.decode(ids_L.tolist()), add_special_tokens=False).ids
-            rows = join_rows([(*pieces, text)], 1, RowTokens.of(look.tokenizer))
+            pieces = [reader.tokenizer.encode(text, add_special_tokens=False).ids for text in (asked, title)]
+            text = reader.tokenizer.encode(model.decode(ids_L.tolist()), add_special_tokens=False).ids
+            rows = join_rows([(*pieces, text)], 1, RowTokens.of(reader.tokenizer))
             with torch.no_grad():
-                points_T2 = look.reader.read(*(each.flatten(0, 1) for each in rows.inputs()[:3]))[0]
+                points_T2 = reader.network.read(*(each.flatten(0, 1) for each in rows.inputs()[:3]))[0]
             inside_T2 = points_T2[rows.passage_QKT[0, 0]].double().exp().sum(0)
             begins.append(float(inside_T2[0]))
             ends.append(float(inside_T2[1]))
@@ -88,16 +88,16 @@ def test_shares_are_those_of_reading_each_question_with_its_candidates(prepared:
 
 
 def test_the_finder_learns_from_grades_and_the_reader_stays_as_it_is(prepared: Prepared, encoder: Encoder) -> None:
-    model, batch, look = made(prepared, encoder)
+    model, batch, reader = made(prepared, encoder)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight
     torch.manual_seed(0)  # of dropout
     plain, _, _ = retriever_loss(RetrieverTrainer(model, frame_EE), batch)
-    trainer = RetrieverTrainer(model, frame_EE, grader=TargetGrader(look, model, questions=4, candidates=4))
+    trainer = RetrieverTrainer(model, frame_EE, grader=TargetGrader(reader, model, questions=4, candidates=4))
     torch.manual_seed(0)
     loss, parts, _ = retriever_loss(trainer, batch)
     assert "graded" in parts
     torch.testing.assert_close(loss, plain + trainer.weights.graded * parts["graded"])
     loss.backward()
     assert model.backbone.get_input_embeddings().weight.grad is not None
-    assert all(weight.grad is None for weight in look.reader.parameters())
+    assert all(weight.grad is None for weight in reader.network.parameters())
     assert not any("reader" in name or "grader" in name for name in trainer.state_dict())

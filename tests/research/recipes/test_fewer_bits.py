@@ -5,12 +5,12 @@ import torch
 from safetensors.torch import load_file
 
 from model.checkpoint.load import load_backbone
-from model.reading.second_look import load_second_look
+from model.reading.span_reader import load_span_reader
 from research.train.__main__ import main
 from research.train.recipes.fewer_bits import rules_of
 from research.train.recipes.rounding import Rule, save_int8, save_reader
 from tests.tiny_model import tiny_model
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 PASSAGE = "Bert lives in a yellow house by the sea. He keeps bees, and sells their honey in the market on Fridays. "
 
@@ -19,7 +19,7 @@ PASSAGE = "Bert lives in a yellow house by the sea. He keeps bees, and sells the
 def checkpoint(tmp_path: Path) -> Path:
     """A finder with its reader; the card stands for all files that are neither."""
     save_int8(tiny_model("llama-tied"), tmp_path / "checkpoint")
-    save_reader(tiny_look([PASSAGE]), tmp_path / "checkpoint")
+    save_reader(tiny_reader([PASSAGE]), tmp_path / "checkpoint")
     (tmp_path / "checkpoint" / "MODEL_CARD.md").write_text("A card.")
     return tmp_path / "checkpoint"
 
@@ -45,9 +45,9 @@ def test_finder_and_reader_are_rewritten_and_all_else_stays(checkpoint: Path) ->
     ids = torch.randint(0, 256, (1, 40))
     with torch.no_grad():
         torch.testing.assert_close(after(ids), before(ids), atol=0.3, rtol=0)
-    looks = [load_second_look(each / "reader") for each in (checkpoint, out)]
-    assert looks[0].tokenizer.to_str() == looks[1].tokenizer.to_str()
-    assert looks[0].reader.config.to_dict() == looks[1].reader.config.to_dict()
+    readers = [load_span_reader(each / "reader") for each in (checkpoint, out)]
+    assert readers[0].tokenizer.to_str() == readers[1].tokenizer.to_str()
+    assert readers[0].network.config.to_dict() == readers[1].network.config.to_dict()
     assert load_file(out / "reader" / "model.safetensors")["encoder.encoder.layer.0.output.dense.weight"].ndim == 3
 
 

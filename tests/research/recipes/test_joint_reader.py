@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.reading.second_look import FOLDER, SecondLook, load_second_look
+from model.reading.span_reader import FOLDER, SpanReader, load_span_reader
 from research.train.__main__ import main
 from research.train.data.batches.joint_batches import JointBatchMaker
 from research.train.data.questions.table_questions import make_table_questions
@@ -127,7 +127,7 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(
         joint_reader.train(RUN, data, encoder, parts, save_every=2)
     monkeypatch.setattr(joint_reader, "_step", real)
     joint_reader.train(RUN, data, encoder, parts, save_every=2)
-    one, other = (load_second_look(each / FOLDER).reader.state_dict() for each in (whole, parts))
+    one, other = (load_span_reader(each / FOLDER).network.state_dict() for each in (whole, parts))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -138,7 +138,7 @@ def test_training_learns_and_leaves_what_is_frozen(data: Path, encoder: Path, tm
     losses = [line["loss"] for line in losses if "loss" in line]
     assert losses[-1] < 0.9 * losses[0]
     begun = joint_reader.start(encoder, run).state_dict()
-    ended = load_second_look(tmp_path / FOLDER).reader.state_dict()
+    ended = load_span_reader(tmp_path / FOLDER).network.state_dict()
     changed = {name for name in begun if not torch.allclose(begun[name], ended[name], atol=2e-3)}
     assert any("layer.1." in name for name in changed)
     assert not any("layer.0." in name or "embeddings" in name for name in changed)
@@ -192,21 +192,21 @@ def test_training_goes_on_from_the_reader_of_another_run(
 ) -> None:
     monkeypatch.setattr(joint_reader, "measure", lambda *given: {})
     joint_reader.train(RUN, data, encoder, tmp_path / "first")
-    first = load_second_look(tmp_path / "first" / FOLDER).reader.state_dict()
+    first = load_span_reader(tmp_path / "first" / FOLDER).network.state_dict()
     again = joint_reader.start(tmp_path / "first" / FOLDER, RUN).state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in first.items())
 
 
 def test_the_average_of_two_readers_lies_between_them(data: Path, encoder: Path, tmp_path: Path) -> None:
-    readers = [SecondLook(joint_reader.start(encoder, RUN), joint_reader.open_tokenizer(encoder)) for _ in range(2)]
-    for number, look in enumerate(readers):
+    readers = [SpanReader(joint_reader.start(encoder, RUN), joint_reader.open_tokenizer(encoder)) for _ in range(2)]
+    for number, reader in enumerate(readers):
         with torch.no_grad():
-            look.reader.points.weight.fill_(number)
-        save_reader(look, tmp_path / str(number))
+            reader.network.points.weight.fill_(number)
+        save_reader(reader, tmp_path / str(number))
     folders = [str(tmp_path / name) for name in ("0", "1")]
     assert main(["joint-reader", "average", *folders, "--out", str(tmp_path / "mixed"), "--share", "0.25"]) == 0
-    mixed = load_second_look(tmp_path / "mixed" / FOLDER).reader.state_dict()
+    mixed = load_span_reader(tmp_path / "mixed" / FOLDER).network.state_dict()
     assert torch.allclose(mixed["points.weight"], torch.tensor(0.25), atol=2e-3)
-    same = readers[0].reader.state_dict()
+    same = readers[0].network.state_dict()
     assert all(torch.allclose(mixed[name], same[name], atol=2e-2) for name in same if name != "points.weight")
     assert main(["joint-reader", "average", *folders, "--out", str(tmp_path / "mixed"), "--share", "1"]) == 2

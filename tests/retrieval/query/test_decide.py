@@ -10,7 +10,7 @@ from model.errors import ModelError
 from model.reading.ranker import Decision, Ranker, Signs, log_odds
 from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
 from retrieval.query.sentences import Quotation
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 FITTED = Decision(
     none={"constant": 6.0, "none": 0.6, "block": -12.0, "unmatched": 3.0},
@@ -20,14 +20,14 @@ FITTED = Decision(
 )
 
 
-def judged(ranker: Ranker, look, none: float, chance: float, block: float, sentence: float, unmatched: float) -> str:
+def judged(ranker: Ranker, reader, none: float, chance: float, block: float, sentence: float, unmatched: float) -> str:
     signs: Signs = {
         "none": log_odds(none), "reader_logprob": math.log(max(chance, 1e-5)), "late_interaction": sentence,
         "block": block, "unmatched": unmatched,
     }  # fmt: skip
     sure = ranker.weighs_reading and ranker.decision.is_sure(signs)
     best = Quotation([], range(0), sentence, chance, none, signs=signs, sure=sure)
-    return outcome_of_reading(ranker, look, best)
+    return outcome_of_reading(ranker, reader, best)
 
 
 def test_what_stands_out_is_surer_than_what_has_rivals():
@@ -56,27 +56,27 @@ def test_below_the_threshold_an_answer_is_a_guess_and_without_one_it_never_is():
 
 
 def test_a_reader_knows_guesses_and_what_stands_nowhere():
-    look = tiny_look(["a"])
-    never = judged(Ranker(), look, 1.0, 0.0, 0.0, 0.0, 1.0)
+    reader = tiny_reader(["a"])
+    never = judged(Ranker(), reader, 1.0, 0.0, 0.0, 0.0, 1.0)
     assert never == "found", "a reader that was not calibrated never doubts"
-    look.reader.config.sure_above, look.reader.config.absent_above = 0.1, 0.6
+    reader.network.config.sure_above, reader.network.config.absent_above = 0.1, 0.6
     given = [(0.1, 0.2), (0.1, 0.05), (0.7, 0.2)]
-    outcomes = [judged(Ranker(), look, none, chance, 0.5, 0.5, 0.0) for none, chance in given]
+    outcomes = [judged(Ranker(), reader, none, chance, 0.5, 0.5, 0.0) for none, chance in given]
     assert outcomes == ["found", "perhaps", "not_found"]
 
 
 def test_a_calibrated_ranker_doubts_less_where_search_matched_well():
-    look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
-    assert judged(ranker, look, 0.7, 0.05, 0.35, 0.3, 0.0) == "not_found"
-    assert judged(ranker, look, 0.7, 0.05, 0.7, 0.5, 0.0) == "perhaps"
-    assert judged(ranker, look, 0.01, 0.8, 0.7, 0.65, 0.0) == "found", "and the reader as well"
+    reader, ranker = tiny_reader(["a"]), Ranker(decision=FITTED)
+    assert judged(ranker, reader, 0.7, 0.05, 0.35, 0.3, 0.0) == "not_found"
+    assert judged(ranker, reader, 0.7, 0.05, 0.7, 0.5, 0.0) == "perhaps"
+    assert judged(ranker, reader, 0.01, 0.8, 0.7, 0.65, 0.0) == "found", "and the reader as well"
     assert 0 < FITTED.p_none({"none": log_odds(1.0), "block": 0.0, "unmatched": 1.0}) <= 1, "certainty has odds, too"
     assert FITTED.p_none({"none": -1e9}) < 1e-9 and FITTED.p_none({}) == FITTED.p_none({"none": 0.0}), "or is not known"
 
 
 def test_words_of_the_question_that_stand_nowhere_in_what_was_read_raise_doubt():
-    look, ranker = tiny_look(["a"]), Ranker(decision=FITTED)
-    outcomes = [judged(ranker, look, 0.5, 0.3, 0.5, 0.5, unmatched) for unmatched in (0.0, 0.2, 0.8)]
+    reader, ranker = tiny_reader(["a"]), Ranker(decision=FITTED)
+    outcomes = [judged(ranker, reader, 0.5, 0.3, 0.5, 0.5, unmatched) for unmatched in (0.0, 0.2, 0.8)]
     assert outcomes == ["perhaps", "perhaps", "not_found"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model.reading.second_look import FoundSpan
+from model.reading.span_reader import FoundSpan
 from retrieval.query.features import (
     FEATURES,
     Asked,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from model.checkpoint.load import load_backbone
-from model.reading import second_look
+from model.reading import span_reader
 from research.train.recipes.rounding import save_reader
 from retrieval.errors import InvalidRequest, MemoryMismatch
 from retrieval.types.answers import Answer
 from tests.retrieval.conftest import FOX, RAIN, TEXTS, WHALE, add, ask
 from tests.tiny_encoder import save_tiny_encoder
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 QUESTION = "Whales sing across what of the ocean?"
 
@@ -97,15 +97,15 @@ def test_another_kind_of_finder_takes_the_home_over_with_numbers_that_suit_it(fo
 def test_a_reader_of_the_same_vocabulary_reads_again_and_points(found, folder, open_library, tmp_path, monkeypatch):
     """The shipped checkpoint's, here a tiny one in its place."""
     shipped = tmp_path / "model"
-    look = tiny_look([*TEXTS.values(), QUESTION])
-    save_reader(look, shipped / "default")
-    monkeypatch.setattr(second_look, "__file__", str(shipped / "reading" / "second_look.py"))
+    reader = tiny_reader([*TEXTS.values(), QUESTION])
+    save_reader(reader, shipped / "default")
+    monkeypatch.setattr(span_reader, "__file__", str(shipped / "reading" / "span_reader.py"))
     finder = load_backbone(folder, device="cpu", block_size=16)
-    assert second_look.shipped_reader_for(finder.tokenizer) == shipped / "default" / "reader"
+    assert span_reader.shipped_reader_for(finder.tokenizer) == shipped / "default" / "reader"
     answer = ask(open_library(model=finder), QUESTION, anyway=True, max_tokens=64)
     assert answer.decided_by == "reader" and answer.short
     other = save_tiny_encoder(tmp_path / "other", ["Das Wasser ist kalt"])
-    assert second_look.shipped_reader_for(load_backbone(other, device="cpu", block_size=16).tokenizer) is None
+    assert span_reader.shipped_reader_for(load_backbone(other, device="cpu", block_size=16).tokenizer) is None
 
 
 def test_keys_of_a_colbert_style_projection_find_too(open_library, write, tmp_path):

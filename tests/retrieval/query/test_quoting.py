@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from model.reading.ranker import Ranker
-from model.reading.second_look import FoundSpan, Reading
+from model.reading.span_reader import FoundSpan, Reading
 from retrieval.query import rank
 from retrieval.query.features import Asked
 from retrieval.query.retrieve import with_neighbours
@@ -63,7 +63,7 @@ def sentences(quoting, **given):
 
 
 def reading_of(**chances):
-    """A second look that finds the given words, each with its chance, and nothing else."""
+    """A reader that finds the given words, each with its chance, and nothing else."""
 
     def read(passages):
         spans = []
@@ -88,14 +88,14 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
     ]
 
 
-def test_the_second_look_decides_and_may_choose_a_heading() -> None:
+def test_the_reader_decides_and_may_choose_a_heading() -> None:
     model = tiny_model(block_size=16)
     quoting = Quoting(model, blocks_of(model, TEXT))
     read = reading_of(heading=0.8, surveyors=0.3)
     assert sentences(quoting, read=read)[:2] == ["A heading line", "The cairn was built by surveyors of the line."]
 
 
-def test_the_second_look_points_at_words() -> None:
+def test_the_reader_points_at_words() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     quoting = Quoting(model, blocks)

@@ -1,4 +1,4 @@
-"""The second look: rows, windows, where answers are found, and its files."""
+"""The span reader: rows, windows, where answers are found, and its files."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import torch
 from tokenizers import Tokenizer
 
 from model.errors import ModelError
-from model.reading import second_look
+from model.reading import span_reader
 from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows
-from model.reading.second_look import FOLDER, WINDOW, ReadPassage, SecondLook, load_second_look, sentence_mass
+from model.reading.span_reader import FOLDER, WINDOW, ReadPassage, SpanReader, load_span_reader, sentence_mass
 from research.train.recipes.rounding import save_reader
-from tests.tiny_reader import tiny_look, word_tokenizer
+from tests.tiny_reader import tiny_reader, word_tokenizer
 
 TEXT = "Ada lives in Rome. Bert lives in Oslo. Both like cairns."
 
@@ -35,11 +35,11 @@ class PointsAt(JointReader):
         return torch.stack((points_RT, points_RT), -1)
 
 
-def pointing_at(word: str) -> SecondLook:
-    look = tiny_look([TEXT])
-    reader = PointsAt(look.reader.config)
-    reader.wanted = look.tokenizer.token_to_id(word)
-    return SecondLook(reader.eval(), look.tokenizer)
+def pointing_at(word: str) -> SpanReader:
+    reader = tiny_reader([TEXT])
+    network = PointsAt(reader.network.config)
+    network.wanted = reader.tokenizer.token_to_id(word)
+    return SpanReader(network.eval(), reader.tokenizer)
 
 
 def test_a_row_is_the_question_then_title_and_passage() -> None:
@@ -79,69 +79,69 @@ def test_what_stands_nowhere_is_not_here() -> None:
 
 def test_a_long_passage_is_read_in_windows_and_every_sentence_has_a_chance() -> None:
     text = " ".join(f"Person {number} lives in a house beside the sea." for number in range(60))
-    look = tiny_look([text])
-    reading = look.read("who lives there", [passage(text)])
-    assert len(look.tokenizer.encode(text).ids) > 2 * WINDOW
+    reader = tiny_reader([text])
+    reading = reader.read("who lives there", [passage(text)])
+    assert len(reader.tokenizer.encode(text).ids) > 2 * WINDOW
     assert len(reading.spans[0]) == 60
     assert all(span.chance > 0 and text[span.start : span.stop] for span in reading.spans[0])
 
 
 def test_chances_compare_passages_whatever_stands_beside_them() -> None:
     """Padding and other rows do not change how two sentences compare."""
-    look = tiny_look([TEXT, "No word of it. None."])
-    alone = look.read("where does bert live", [passage()]).spans[0]
-    beside = look.read("where does bert live", [passage("No word of it. None. " * 20), passage()]).spans[1]
+    reader = tiny_reader([TEXT, "No word of it. None."])
+    alone = reader.read("where does bert live", [passage()]).spans[0]
+    beside = reader.read("where does bert live", [passage("No word of it. None. " * 20), passage()]).spans[1]
     ratios = torch.tensor([a.chance for a in alone]) / torch.tensor([b.chance for b in beside])
     torch.testing.assert_close(ratios, ratios.mean().expand(3), rtol=1e-4, atol=0)
     assert [span[1:] for span in alone] == [span[1:] for span in beside]
 
 
 def test_nothing_to_read_is_not_here() -> None:
-    assert tiny_look([TEXT]).read("who", []).not_here == 1.0
-    assert tiny_look([TEXT]).read("who", [ReadPassage("", "", [])]).not_here == 1.0
+    assert tiny_reader([TEXT]).read("who", []).not_here == 1.0
+    assert tiny_reader([TEXT]).read("who", [ReadPassage("", "", [])]).not_here == 1.0
 
 
 def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
-    look = tiny_look([TEXT])
-    save_reader(look, tmp_path)
+    reader = tiny_reader([TEXT])
+    save_reader(reader, tmp_path)
     before, after = (
-        each.read("where does bert live", [passage()]) for each in (look, load_second_look(tmp_path / FOLDER))
+        each.read("where does bert live", [passage()]) for each in (reader, load_span_reader(tmp_path / FOLDER))
     )
     assert [span.chance for span in after.spans[0]] == pytest.approx([s.chance for s in before.spans[0]], rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
-    save_reader(tiny_look([TEXT]), tmp_path)
+    save_reader(tiny_reader([TEXT]), tmp_path)
     file = tmp_path / FOLDER / name
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(ModelError, match="copy the checkpoint again"):
-        load_second_look(tmp_path / FOLDER)
+        load_span_reader(tmp_path / FOLDER)
     file.unlink()
     with pytest.raises(ModelError, match="copy the checkpoint again"):
-        load_second_look(tmp_path / FOLDER)
+        load_span_reader(tmp_path / FOLDER)
 
 
 def test_a_question_is_read_the_same_however_many_are_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = tiny_look([TEXT])
+    reader = tiny_reader([TEXT])
     passages = [passage(), passage(TEXT * 4), passage("Ada lives in Rome. "), passage(TEXT * 3, "Places")]
-    alone = look.read("Where does Ada live?", passages)
+    alone = reader.read("Where does Ada live?", passages)
     others: list[JointRows] = []
-    look.read("Who lives in Paris?", passages[:2], lambda rows: others.append(rows) or look.points([rows])[0])
-    for most in (second_look.MOST_TOKENS, 100, 1):  # of a pass
-        monkeypatch.setattr(second_look, "MOST_TOKENS", most)
-        among = look.read("Where does Ada live?", passages, lambda rows: look.points([*others, rows, *others])[1])
+    reader.read("Who lives in Paris?", passages[:2], lambda rows: others.append(rows) or reader.points([rows])[0])
+    for most in (span_reader.MOST_TOKENS, 100, 1):  # of a pass
+        monkeypatch.setattr(span_reader, "MOST_TOKENS", most)
+        among = reader.read("Where does Ada live?", passages, lambda rows: reader.points([*others, rows, *others])[1])
         assert among == alone
 
 
 def test_a_row_stands_alone_as_the_encoder_itself_has_it() -> None:
-    reader = tiny_look([TEXT]).reader
+    network = tiny_reader([TEXT]).network
     ids_RT = torch.tensor([[1, 7, 8, 2, 9], [1, 7, 2, 0, 0]])
     valid_RT = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     with torch.inference_mode():
-        points_RT2 = reader.read(ids_RT, torch.zeros_like(ids_RT), valid_RT)
-        reader.encoder.set_attn_implementation("eager")
-        plain_RT2 = reader.points(reader.encoder(input_ids=ids_RT, attention_mask=valid_RT.long()).last_hidden_state)
+        points_RT2 = network.read(ids_RT, torch.zeros_like(ids_RT), valid_RT)
+        network.encoder.set_attn_implementation("eager")
+        plain_RT2 = network.points(network.encoder(input_ids=ids_RT, attention_mask=valid_RT.long()).last_hidden_state)
     torch.testing.assert_close(points_RT2[valid_RT], plain_RT2[valid_RT])
     assert not points_RT2[~valid_RT].any()
 

@@ -1,7 +1,7 @@
-"""A second look: the few passages that search found are read once more, together with the question.
+"""The span reader: it reads the few passages that search found, together with the question.
 
-Stored keys were made before the question was known. `SecondLook` gives a joint reader (`model.reading.network`)
-the text of the passages and says, for every sentence, how likely the answer stands in it, and where.
+Stored keys were made before the question was known. `SpanReader` gives the text of the passages to a joint reader
+(`model.reading.network`). For every sentence it returns how likely the answer is in it, and where.
 
 Axes: Q questions (1 here), K rows, R rows of all questions, T tokens of a row, N = K x T, S sentences of all passages.
 """
@@ -29,7 +29,7 @@ from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows
 
 FOLDER = "reader"
-"""Of a checkpoint: what the second look needs."""
+"""The subfolder of a checkpoint with the files of its reader."""
 WINDOW = 160
 """Tokens of a passage that are read together; a longer passage is read in several windows, cut between sentences."""
 LONGEST_SENTENCE = 320
@@ -73,22 +73,22 @@ class _Window:
     stop: int
 
 
-class SecondLook:
-    """A joint reader with its tokenizer."""
+class SpanReader:
+    """A joint reader (`network`) with its tokenizer."""
 
-    def __init__(self, reader: JointReader, tokenizer: Tokenizer) -> None:
-        self.reader, self.tokenizer = reader, tokenizer
+    def __init__(self, network: JointReader, tokenizer: Tokenizer) -> None:
+        self.network, self.tokenizer = network, tokenizer
         self._tokens = RowTokens.of(tokenizer)
 
     @property
     def sure_above(self) -> float:
         """Chance of the quoted sentence below which an answer is a guess (`sure_above` in the reader's config.json)."""
-        return float(getattr(self.reader.config, "sure_above", 0.0))
+        return float(getattr(self.network.config, "sure_above", 0.0))
 
     @property
     def absent_above(self) -> float:
         """Chance of "not here" from which there is no answer (`absent_above` in the reader's config.json)."""
-        return float(getattr(self.reader.config, "absent_above", math.inf))
+        return float(getattr(self.network.config, "absent_above", math.inf))
 
     def read(
         self,
@@ -111,14 +111,14 @@ class SecondLook:
             self._tokens,
         )
         points_QKT2 = self.points([rows])[0] if points_of is None else points_of(rows)
-        logits = self.reader.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
+        logits = self.network.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
         return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
 
     @torch.inference_mode()
     def points(self, questions: Sequence[JointRows]) -> list[Tensor]:
         """points_QKT2 (CPU) of each of some questions, see `JointReader.read`; the same for each as of it alone. In
         bfloat16 where the machine multiplies in it."""
-        device = self.reader.points.weight.device
+        device = self.network.points.weight.device
         given_RT = [_stacked([getattr(rows, name) for rows in questions]) for name in _GIVEN]
         lengths_R = given_RT[-1].sum(1)
         passes = (lengths_R.cumsum(0) - lengths_R) // MOST_TOKENS
@@ -126,7 +126,7 @@ class SecondLook:
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
             for number in passes.unique().tolist():
                 taken_R = passes == number
-                points.append(self.reader.read(*(each[taken_R].to(device) for each in given_RT)).cpu())
+                points.append(self.network.read(*(each[taken_R].to(device) for each in given_RT)).cpu())
         of_each = torch.cat(points).split([rows.ids_QKT.shape[1] for rows in questions])
         return [
             points_KT2[None, :, : rows.ids_QKT.shape[-1]] for points_KT2, rows in zip(of_each, questions, strict=True)
@@ -139,18 +139,18 @@ def _stacked(rows_QKT: Sequence[Tensor]) -> Tensor:
     return torch.cat([pad(each[0], (0, longest - each.shape[-1])) for each in rows_QKT])
 
 
-def load_second_look(folder: Path, device: torch.device | None = None) -> SecondLook:
+def load_span_reader(folder: Path, device: torch.device | None = None) -> SpanReader:
     """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
     try:
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        reader = JointReader(config)
-        reader.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32))
-        look = SecondLook(reader.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
+        network = JointReader(config)
+        network.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32))
+        reader = SpanReader(network.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
     except ModelError:
         raise
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
         raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
-    return look
+    return reader
 
 
 def shipped_reader_for(tokenizer: Any) -> Path | None:

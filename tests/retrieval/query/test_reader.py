@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from model.reading.ranker import Decision, Ranker
-from model.reading.second_look import FoundSpan, Reading, SecondLook
+from model.reading.span_reader import FoundSpan, Reading, SpanReader
 from research.train.recipes.rounding import save_reader
 from retrieval.engine.workspace import Workspace
 from retrieval.query import retrieve
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import tiny_model
-from tests.tiny_reader import tiny_look
+from tests.tiny_reader import tiny_reader
 
 TEXT = "Ada lives in Rome beside the river. Bert lives in Oslo beside the sea. Both of them like cairns very much."
 
@@ -33,9 +33,9 @@ def checkpoint(tmp_path: Path) -> Path:
         ranks_by_tokens=True,
         search_weights=((1.0,) * 4, (1.0,) * 4),
     ).save(folder)
-    look = tiny_look([TEXT])
-    look.reader.config.sure_above, look.reader.config.absent_above = 0.2, 0.6
-    save_reader(look, folder)
+    reader = tiny_reader([TEXT])
+    reader.network.config.sure_above, reader.network.config.absent_above = 0.2, 0.6
+    save_reader(reader, folder)
     return folder
 
 
@@ -55,7 +55,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
                         spans[-1][number] = FoundSpan(chance, at, at + len(word))
         return Reading(spans, 1 - sum(chances.values()))
 
-    monkeypatch.setattr(SecondLook, "read", read)
+    monkeypatch.setattr(SpanReader, "read", read)
     return chances
 
 
@@ -134,7 +134,7 @@ def test_who_insists_gets_the_nearest_as_a_guess(library, reading):
 def test_it_can_be_turned_off(open_library, checkpoint, write, reading):
     from model.checkpoint.load import load_backbone
 
-    library = open_library(model=load_backbone(checkpoint, device="cpu"), second_look=False)
+    library = open_library(model=load_backbone(checkpoint, device="cpu"), reader=False)
     add(library, write("people.txt", TEXT))
     answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert answer.found and answer.decided_by == "search" and not answer.short
