@@ -45,22 +45,22 @@ class MadeLibrary:
 
 
 def made_library(
-    chance: random.Random, pairs: int, facts_each: int = 3, words: dict[str, list[str]] = WORDS
+    rng: random.Random, pairs: int, facts_each: int = 3, words: dict[str, list[str]] = WORDS
 ) -> MadeLibrary:
     """`pairs` people, each living in a town of their own, and these towns: two passages a pair, in random order.
 
     facts_each: facts about each, the home of a person being one of them. words: by kind, as in made_facts.toml; there
     must be as many of a kind as pairs.
     """
-    people, towns = chance.sample(words["first_names"], pairs), chance.sample(words["towns"], pairs)
+    people, towns = rng.sample(words["first_names"], pairs), rng.sample(words["towns"], pairs)
     home = dict(zip(people, towns, strict=True))
-    facts = _values(chance, people, _OF_PERSON, words) | _values(chance, towns, _OF_TOWN, words)
+    facts = _values(rng, people, _OF_PERSON, words) | _values(rng, towns, _OF_TOWN, words)
     for person in people:
-        facts[person] = {"home": home[person]} | _some(chance, facts[person], facts_each - 1)
+        facts[person] = {"home": home[person]} | _some(rng, facts[person], facts_each - 1)
     for town in towns:
-        facts[town] = _some(chance, facts[town], facts_each)
+        facts[town] = _some(rng, facts[town], facts_each)
     order = [*people, *towns]
-    chance.shuffle(order)
+    rng.shuffle(order)
     place = {title: number for number, title in enumerate(order)}
 
     def stated(title: str, key: str) -> str:
@@ -69,7 +69,7 @@ def made_library(
     passages = []
     for title in order:
         text = [stated(title, key) for key in facts[title]]
-        chance.shuffle(text)
+        rng.shuffle(text)
         passages.append(MadePassage(title, " ".join(text)))
     questions = [
         MadeQuestion(_ASKED.format(key=key, title=title), value, stated(title, key), place[title], 1)
@@ -87,17 +87,17 @@ def made_library(
         for person, town in home.items()
         for key, value in facts[town].items()
     ]
-    chance.shuffle(questions)
+    rng.shuffle(questions)
     return MadeLibrary(tuple(passages), tuple(questions))
 
 
 def _values(
-    chance: random.Random, titles: list[str], kinds: dict[str, str], words: dict[str, list[str]]
+    rng: random.Random, titles: list[str], kinds: dict[str, str], words: dict[str, list[str]]
 ) -> dict[str, dict[str, str]]:
     """By title and key: no two titles have the same value, so that an answer must come from the right one."""
-    drawn = {key: chance.sample(words[kind], len(titles)) for key, kind in kinds.items()}
+    drawn = {key: rng.sample(words[kind], len(titles)) for key, kind in kinds.items()}
     return {title: {key: values[n] for key, values in drawn.items()} for n, title in enumerate(titles)}
 
 
-def _some(chance: random.Random, facts: dict[str, str], number: int) -> dict[str, str]:
-    return {key: facts[key] for key in chance.sample(list(facts), number)}
+def _some(rng: random.Random, facts: dict[str, str], number: int) -> dict[str, str]:
+    return {key: facts[key] for key in rng.sample(list(facts), number)}

@@ -55,13 +55,13 @@ def plain_twin(model: LandmarkModel) -> PreTrainedModel:
 
 def text_of(model: LandmarkModel, num_tokens: int, seed: int = 0) -> str:
     """Sentences of common words, `num_tokens` long for this model's tokenizer (to within a sentence)."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     words = WORDS.split()
     per_sentence = len(model.tokenize("The year moves the people near water 500. ").ids)
     sentences = []
     for _ in range(2 * num_tokens // per_sentence):
-        one, two, three = chance.sample(words, 3)
-        sentences.append(f"The {one} moves the {two} near {three} {chance.randrange(1000)}. ")
+        one, two, three = rng.sample(words, 3)
+        sentences.append(f"The {one} moves the {two} near {three} {rng.randrange(1000)}. ")
     text = "".join(sentences)
     tokens = model.tokenize(text)
     return text if len(tokens.ids) <= num_tokens else text[: int(tokens.ends[num_tokens - 1])]

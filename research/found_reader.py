@@ -148,14 +148,14 @@ class FoundBatches:
         epoch, place = divmod(index, max(1, len(self._questions) // BATCH))
         order = list(range(len(self._questions)))
         random.Random(f"{self._seed}-{epoch}").shuffle(order)
-        chance = random.Random(f"{self._seed}-{epoch}-{place}")
+        rng = random.Random(f"{self._seed}-{epoch}-{place}")
         rows, spans = [], []
         for number in order[place * BATCH : (place + 1) * BATCH]:
-            asked, windows = self._show(self._questions[number], chance)
+            asked, windows = self._show(self._questions[number], rng)
             ids = self._tokenizer.encode(asked, add_special_tokens=False).ids
             for window in windows:
                 encoded = self._tokenizer.encode(window.text, add_special_tokens=False)
-                title = "" if chance.random() < UNTITLED else window.title
+                title = "" if rng.random() < UNTITLED else window.title
                 titled = self._tokenizer.encode(title, add_special_tokens=False).ids
                 rows.append((ids, titled, encoded.ids[:LONGEST_PASSAGE]))
                 spans.append([span for span in _tokens(window, encoded.offsets) if span[1] < LONGEST_PASSAGE])
@@ -168,15 +168,15 @@ class FoundBatches:
                 end_QKT[row // ROWS, row % ROWS, joined.begins[row] + last] = True
         return JointBatch(joined, *(_or_none(each, joined.passage_QKT) for each in (start_QKT, end_QKT)))
 
-    def _show(self, question: FoundQuestion, chance: random.Random) -> tuple[str, list[Window]]:
+    def _show(self, question: FoundQuestion, rng: random.Random) -> tuple[str, list[Window]]:
         right = [each for each in question.windows if each.spans]
         wrong = sorted((each for each in question.windows if each.wrong), key=lambda each: -each.score)
-        shown = [] if chance.random() < WITHHELD else chance.sample(right, min(len(right), chance.choice((1, 1, 2))))
+        shown = [] if rng.random() < WITHHELD else rng.sample(right, min(len(right), rng.choice((1, 1, 2))))
         while len(shown) < ROWS and wrong:
-            shown.append(wrong.pop(min(len(wrong) - 1, int(chance.expovariate(1 / 3)))))
+            shown.append(wrong.pop(min(len(wrong) - 1, int(rng.expovariate(1 / 3)))))
         shown += [Window("", "-", (), 0.0, wrong=True)] * (ROWS - len(shown))
-        chance.shuffle(shown)
-        return _keywords(question.text, chance) if chance.random() < KEYWORDS else question.text, shown
+        rng.shuffle(shown)
+        return _keywords(question.text, rng) if rng.random() < KEYWORDS else question.text, shown
 
 
 def _tokens(window: Window, offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -144,11 +144,11 @@ def read_data(folder: Path, contexts: int, questions: int) -> tuple[list[str], l
     import subject
 
     rows = [row for file in sorted((folder / "qa").glob("*.dev.jsonl.xz")) for row in subject.rows_of(file)]
-    chance = random.Random(0)
-    chosen = chance.sample(sorted({row["context"] for row in rows}), contexts)
+    rng = random.Random(0)
+    chosen = rng.sample(sorted({row["context"] for row in rows}), contexts)
     asked = sorted({row["question"] for row in rows if row["context"] in set(chosen)})
     groups = [chosen[first : first + CONTEXTS_A_DOCUMENT] for first in range(0, contexts, CONTEXTS_A_DOCUMENT)]
-    return ["\n\n".join(group) for group in groups], chance.sample(asked, questions)
+    return ["\n\n".join(group) for group in groups], rng.sample(asked, questions)
 
 
 def figures(runs: list[dict[str, Any]], questions: int) -> dict[str, float]:

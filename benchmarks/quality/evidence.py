@@ -97,19 +97,19 @@ def compared(measured: Sequence[Measured]) -> tuple[Tensor, dict[str, dict[str, 
     fitted_YH = fit_evidence_weights(
         torch.cat([one.mass_NYH for one in measured[:half]]), torch.cat([one.effects_N for one in measured[:half]])
     )
-    chance = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     ways: dict[str, Callable[[Measured], Tensor]] = {
         "fitted": lambda one: (one.mass_NYH * fitted_YH).sum((1, 2)),
         "mean": lambda one: one.mass_NYH.sum((1, 2)),
-        "random": lambda one: torch.rand(len(one.effects_N), generator=chance),
+        "random": lambda one: torch.rand(len(one.effects_N), generator=rng),
     }
     return fitted_YH, {name: figures(measured[half:], way) for name, way in ways.items()}
 
 
 def answers(library: Library, folder: Path, documents: int, sentences: int, k: int) -> list[Measured]:
-    chance, measured = random.Random(11), []
+    rng, measured = random.Random(11), []
     for number in range(documents):
-        text, key = text_with_key(chance, sentences)
+        text, key = text_with_key(rng, sentences)
         file = folder / f"{number}.txt"
         file.write_text(text)
         job = library.jobs.run(library.documents.submit(file).id)

@@ -128,11 +128,11 @@ def kernels(*, tiny: bool) -> Figures:
 def library(model: LandmarkModel) -> Figures:
     """Texts with a pass key are ingested by themselves and asked about: what is measured is the speed."""
     sentences, documents, tokens = (400, 8, 40) if model.device.type == "cuda" else (10, 2, 4)
-    chance, gaps, first, waits = random.Random(0), list[float](), list[float](), 0
+    rng, gaps, first, waits = random.Random(0), list[float](), list[float](), 0
     with tempfile.TemporaryDirectory() as folder, Library.open(Path(folder) / "home", model) as opened:
         files = [Path(folder) / f"{number}.txt" for number in range(documents)]
         for file in files:
-            file.write_text(text_with_key(chance, sentences)[0])
+            file.write_text(text_with_key(rng, sentences)[0])
         began = time.perf_counter()
         jobs = [opened.jobs.run(opened.documents.submit(file).id) for file in files]
         seconds = time.perf_counter() - began

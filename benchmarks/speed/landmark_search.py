@@ -40,12 +40,12 @@ FACTORIES = ("Flat", "SQ8", "HNSW32", "IVF{lists},Flat", "IVF{lists},SQ8", "IVF{
 
 
 def synthetic(blocks: int, shape: tuple[int, int, int], queries: int) -> tuple[Tensor, list[Tensor]]:
-    chance = torch.Generator().manual_seed(0)
-    centres = torch.randn(max(1, blocks // 50), *shape, generator=chance)
+    rng = torch.Generator().manual_seed(0)
+    centres = torch.randn(max(1, blocks // 50), *shape, generator=rng)
     keys = centres.repeat_interleave(50, 0)[:blocks]
-    keys = torch.cat([keys, torch.randn(blocks - len(keys), *shape, generator=chance)])
-    keys += torch.randn(keys.shape, generator=chance)
-    return keys, [torch.randn(shape, generator=chance) for _ in range(queries)]
+    keys = torch.cat([keys, torch.randn(blocks - len(keys), *shape, generator=rng)])
+    keys += torch.randn(keys.shape, generator=rng)
+    return keys, [torch.randn(shape, generator=rng) for _ in range(queries)]
 
 
 def real(home: Path, model_path: str | None, questions: Path, count: int) -> tuple[Tensor, list[Tensor]]:

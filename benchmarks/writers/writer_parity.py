@@ -78,11 +78,11 @@ class Reply:
 
 def cases(loaded: LoadedWriter, arguments: argparse.Namespace) -> Iterator[Case]:
     """One question of each number of hops for each set of passages."""
-    chance = random.Random(arguments.seed)
+    rng = random.Random(arguments.seed)
     words = {kind: known[: arguments.words] for kind, known in made_facts.WORDS.items()}
     for _ in range(arguments.questions):
-        made = made_facts.made_library(chance, arguments.pairs, arguments.facts, words)
-        labels = chance.sample(range(100, 1000), len(made.passages))
+        made = made_facts.made_library(rng, arguments.pairs, arguments.facts, words)
+        labels = rng.sample(range(100, 1000), len(made.passages))
         texts = [f"[{n}] {one.title}\n{one.text}\n\n" for n, one in zip(labels, made.passages, strict=True)]
         segments = [read_segment(loaded.model, loaded.prefix, loaded.model.tokenize(text)) for text in texts]
         kept = [loaded.memory.as_stored(segment) for segment in segments]

@@ -1,9 +1,9 @@
 """The joint reader: question and passage read together in one window, every token attending to every other.
 
 Stored states of a passage do not know the question. A small encoder (BERT, arXiv 1810.04805) reads the text of the few
-passages shown once more, together with the question. One softmax over the tokens of all passages and "not here" gives
-the chance that the answer starts at a token, a second one that it ends there (shared normalisation, arXiv 1710.10723),
-so passages can be compared.
+best passages together with the question. One softmax over the tokens of all passages and "not here" gives the
+probability that the answer starts at a token, a second one that it ends there (shared normalisation, arXiv
+1710.10723). So passages can be compared.
 
 Axes: Q questions, K rows (a question with one passage each), R rows of all questions, T tokens of a row, N = K x T (or
 the tokens of all rows), E width, H heads, D head dim.
@@ -36,7 +36,7 @@ class SpanLogits(NamedTuple):
     end_QN1: Tensor
 
     def no_answer(self) -> Tensor:
-        """chance_Q that none of the stretches holds an answer: the mean of both softmaxes."""
+        """probability_Q that none of the stretches holds an answer: the mean of both softmaxes."""
         starts_Q: Tensor = self.start_QN1.softmax(-1)[:, -1]
         ends_Q: Tensor = self.end_QN1.softmax(-1)[:, -1]
         return starts_Q.lerp(ends_Q, 0.5)
@@ -85,7 +85,7 @@ class JointReader(nn.Module):
         """What `forward` gives, from what `read` gives for all rows of a question."""
         taken_QK1 = valid_QKT[..., :1]
         none_QK2 = points_QKT2[:, :, 0].masked_fill(~taken_QK1, -math.inf)
-        # The mean of the rows' chances, so that it does not grow with their number.
+        # The mean of the rows' probabilities, so that it does not grow with their number.
         none_Q12 = (none_QK2.logsumexp(1) - taken_QK1.sum(1).log())[:, None]
         points_QN2 = points_QKT2.masked_fill(~passage_QKT[..., None], _OUTSIDE).flatten(1, 2)
         return SpanLogits(*torch.cat((points_QN2, none_Q12), 1).unbind(-1))

@@ -50,19 +50,19 @@ class ReadPassage:
 
 
 class FoundSpan(NamedTuple):
-    """Chance that the answer stands in a sentence, and the characters of the passage's text that are most likely it."""
+    """Probability that the answer is in a sentence, and its most likely characters in the text of the passage."""
 
-    chance: float
+    probability: float
     start: int
     stop: int
 
 
 @dataclass(frozen=True)
-class Reading:
-    """`spans`: for every sentence of every passage. `not_here`: chance that no passage holds the answer."""
+class SpanReading:
+    """`spans`: for every sentence of every passage. `p_none`: probability that no passage holds the answer."""
 
     spans: list[list[FoundSpan]]
-    not_here: float
+    p_none: float
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class SpanReader:
 
     @property
     def sure_above(self) -> float:
-        """Chance of the quoted sentence below which an answer is a guess (`sure_above` in the reader's config.json)."""
+        """Below this probability of its sentence an answer is a guess (`sure_above` in the reader's config.json)."""
         return float(getattr(self.network.config, "sure_above", 0.0))
 
     @property
     def absent_above(self) -> float:
-        """Chance of "not here" from which there is no answer (`absent_above` in the reader's config.json)."""
+        """From this p_none on there is no answer (`absent_above` in the reader's config.json)."""
         return float(getattr(self.network.config, "absent_above", math.inf))
 
     def read(
@@ -95,14 +95,14 @@ class SpanReader:
         question: str,
         passages: Sequence[ReadPassage],
         points_of: Callable[[JointRows], Tensor] | None = None,
-    ) -> Reading:
+    ) -> SpanReading:
         """Where the answer stands. `points_of`: how points_QKT2 of the rows come about, where several questions are
         read together; by default `points` of this one alone."""
         texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
         sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
         if not windows:
-            return Reading([[] for _ in passages], 1.0)
+            return SpanReading([[] for _ in passages], 1.0)
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
         titles = [self.tokenizer.encode(each.title, add_special_tokens=False).ids for each in passages]
         rows = join_rows(
@@ -112,7 +112,7 @@ class SpanReader:
         )
         points_QKT2 = self.points([rows])[0] if points_of is None else points_of(rows)
         logits = self.network.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
-        return Reading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
+        return SpanReading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
 
     @torch.inference_mode()
     def points(self, questions: Sequence[JointRows]) -> list[Tensor]:
@@ -206,14 +206,14 @@ def _spans(
                 column = number * length + rows.begins[number] + first - window.first
                 sentence_QN[0, column : column + min(stop, window.stop) - first] = len(numbered)
                 numbered.append((window.passage, place, first, column))
-    chance_S = sentence_mass(logits, sentence_QN, longest=LONGEST_SPAN)[0].tolist()
+    probability_S = sentence_mass(logits, sentence_QN, longest=LONGEST_SPAN)[0].tolist()
     starts_N, ends_N = (each.log_softmax(-1)[0, :-1] for each in logits)
     found = [[FoundSpan(0.0, 0, 0)] * len(each) for each in sentences]
     for number, (passage, place, first, column) in enumerate(numbered):
         tokens = int((sentence_QN[0] == number).sum())
         begin, end = _best(starts_N[column : column + tokens], ends_N[column : column + tokens])
         offsets = texts[passage].offsets
-        found[passage][place] = FoundSpan(chance_S[number], offsets[first + begin][0], offsets[first + end][1])
+        found[passage][place] = FoundSpan(probability_S[number], offsets[first + begin][0], offsets[first + end][1])
     return found
 
 
@@ -226,7 +226,7 @@ def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:
 
 
 def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24) -> Tensor:
-    """mass_QS: how much of all spans' chance lies within each sentence, a span counting P(start) P(end).
+    """mass_QS: how much of all spans' probability lies within each sentence, a span counting P(start) P(end).
 
     sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences do not count.
     """
@@ -237,6 +237,6 @@ def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24)
     for width in range(min(longest, length)):
         first_QN = sentence_QN[:, : length - width]
         inside_QN = (first_QN == sentence_QN[:, width:]) & (first_QN >= 0)
-        chance_QN = starts_QN[:, : length - width] * ends_QN[:, width:]
-        mass_QS = mass_QS.scatter_add(1, torch.where(inside_QN, first_QN, sentences), chance_QN * inside_QN)
+        probability_QN = starts_QN[:, : length - width] * ends_QN[:, width:]
+        mass_QS = mass_QS.scatter_add(1, torch.where(inside_QN, first_QN, sentences), probability_QN * inside_QN)
     return mass_QS[:, :-1]

@@ -62,12 +62,12 @@ def passkey_figures(
         count = length // room
         windows = [list(filler[at * room : (at + 1) * room]) for at in range(count)]
         windows = [window for window in windows if len(window) == room]
-        chance, right, without = random.Random(f"passkey {length}"), 0, 0
-        keys = [chance.randint(1, 50_000) for _ in range(amounts.passkeys)]
+        rng, right, without = random.Random(f"passkey {length}"), 0, 0
+        keys = [rng.randint(1, 50_000) for _ in range(amounts.passkeys)]
         hidden = []
         for key in keys:
             said = model.tokenize(f" The pass key is {key}. Remember it. {key} is the pass key. ").ids
-            at = chance.randrange(room - len(said))
+            at = rng.randrange(room - len(said))
             hidden.append([*windows[0][:at], *said, *windows[0][at:]][:room])
         library = read_passages(model, [*windows, *hidden])
         fixed = [block for window in range(1, len(windows)) for block in library.blocks_of(window)]
@@ -99,17 +99,17 @@ def _some(library: Library, blocks: Sequence[int]) -> MemoryReader:
 
 def question_figures(tokens: Tokens, contexts: Sequence[Context], amounts: Amounts, policy: SelectionPolicy) -> Figures:
     """Questions over `amounts.blocks` stored blocks of passages; one question a passage."""
-    model, chance = tokens.model, random.Random("questions")
+    model, rng = tokens.model, random.Random("questions")
     passages, asked, blocks = [], [], 0
-    for context in chance.sample(list(contexts), len(contexts)):
-        ids, found = tokens.passage(context, chance, wanted=1)
+    for context in rng.sample(list(contexts), len(contexts)):
+        ids, found = tokens.passage(context, rng, wanted=1)
         if blocks >= amounts.blocks:
             break
         blocks += -(-len(ids) // model.config.tokens_per_block)
         passages.append(ids)
         asked += [(len(passages) - 1, *one) for one in found]
     library = read_passages(model, passages)
-    asked = chance.sample(asked, min(amounts.questions, len(asked)))
+    asked = rng.sample(asked, min(amounts.questions, len(asked)))
     marks: dict[str, list[tuple[float, float]]] = {}
     ranks, lexical = [], _bm25_ranks(model, passages, library, asked)
     for passage, question, gold, first, last in asked:

@@ -107,7 +107,7 @@ def row_loss(
     gate_share: float,
     sum_share: float,
     most_read: int,
-    chance: random.Random,
+    rng: random.Random,
 ) -> tuple[Tensor, dict[str, float]]:
     """Mean loss of a row and what the log says of it. `most_read`: blocks that a question reads at most."""
     cache = DynamicCache()
@@ -116,7 +116,7 @@ def row_loss(
     keys, values = (
         {layer: _blocks(cached(cache, layer)[part], per_row) for layer in model.memory_layers} for part in (0, 1)
     )
-    reads_QC = draw_reads(row, most_read, chance)
+    reads_QC = draw_reads(row, most_read, rng)
     rotary = model.backbone.model.rotary_emb.rotary if sum_share else None
     reader = ReadBlocks(keys, values, row.lengths_N, reads_QC, rotary)
     context = model.context(reader=reader, policy=SelectionPolicy(top_k=reads_QC.shape[1]))
@@ -147,17 +147,17 @@ def word_logits(model: LandmarkModel, hidden: Tensor) -> Tensor:
     return model.logits(hidden).float().index_fill(-1, landmark, -torch.inf)
 
 
-def draw_reads(row: Row, most: int, chance: random.Random) -> Tensor:
+def draw_reads(row: Row, most: int, rng: random.Random) -> Tensor:
     """reads_QC: for each question its right blocks (at most half) and others drawn at random, ascending; their number
     is drawn log-uniformly from 1..most."""
     there = (row.document_N >= 0).nonzero()[:, 0].tolist()
-    count = min(len(there), round(math.exp(chance.uniform(0, math.log(most)))))
+    count = min(len(there), round(math.exp(rng.uniform(0, math.log(most)))))
     reads = []
     for gold_N in row.gold_QN:
         gold = gold_N.nonzero()[:, 0].tolist()
-        chosen = chance.sample(gold, min(len(gold), max(1, count // 2), count))
+        chosen = rng.sample(gold, min(len(gold), max(1, count // 2), count))
         others = [n for n in there if n not in set(gold)]
-        chosen += chance.sample(others, min(len(others), count - len(chosen)))
+        chosen += rng.sample(others, min(len(others), count - len(chosen)))
         chosen += [n for n in there if n not in set(chosen)][: count - len(chosen)]
         reads.append(sorted(chosen))
     return torch.tensor(reads, device=row.ids_PT.device)

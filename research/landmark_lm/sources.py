@@ -43,17 +43,17 @@ class Mixture:
     """The same from half of the steps on."""
     text: float = 0.1
 
-    def draw(self, done: float, chance: random.Random) -> str:
+    def draw(self, done: float, rng: random.Random) -> str:
         """The kind of the next row, `done` (0 to 1) of the steps behind it."""
         made = self.made_first + (self.made_last - self.made_first) * min(1.0, 2 * done)
         kinds = ("questions", "passkeys", "copying", "text")
-        return chance.choices(kinds, (1 - made - self.text, made / 2, made / 2, self.text))[0]
+        return rng.choices(kinds, (1 - made - self.text, made / 2, made / 2, self.text))[0]
 
 
 class Source(Protocol):
     """Something that rows can be drawn from."""
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         """A new row."""
 
 
@@ -124,18 +124,18 @@ class Tokens:
         return [*self.model.tokenize(title).ids[: self.shape.title_tokens], *self.model.tokenize("\n").ids]
 
     def passage(
-        self, context: Context, chance: random.Random, *, wanted: int
+        self, context: Context, rng: random.Random, *, wanted: int
     ) -> tuple[list[int], list[tuple[str, str, int, int]]]:
         """Raw tokens of a window of a context, its title above it, and up to `wanted` of the questions that it answers,
         each with the raw tokens first..last-1 of the answer."""
-        head = self.head(context.title) if context.title and chance.random() < 0.8 else []
+        head = self.head(context.title) if context.title and rng.random() < 0.8 else []
         text = self.model.tokenize(context.text)
-        room, at = self.room - len(head), chance.choice(context.questions)[2]
+        room, at = self.room - len(head), rng.choice(context.questions)[2]
         token = next((i for i, end in enumerate(text.ends) if end > at), 0)
         start = token // room * room
         stop = min(start + room, len(text.ids))
         found: list[tuple[str, str, int, int]] = []
-        for question, answer, begin in chance.sample(context.questions, len(context.questions)):
+        for question, answer, begin in rng.sample(context.questions, len(context.questions)):
             if len(found) == wanted or begin < text.starts[start] or begin + len(answer) > text.ends[stop - 1]:
                 continue
             inside = [i for i in range(start, stop) if text.ends[i] > begin and text.starts[i] < begin + len(answer)]
@@ -153,22 +153,22 @@ class Questions:
         self.all = [context for group in groups for context in group]
         self.weights = [min(len(group), 20) for group in groups]
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         shape = self.tokens.shape
-        (group,) = chance.choices(self.groups, self.weights)
-        picked = chance.sample(group, min(shape.passages // 2, len(group)))
-        picked += chance.sample(self.all, shape.passages - len(picked))
+        (group,) = rng.choices(self.groups, self.weights)
+        picked = rng.sample(group, min(shape.passages // 2, len(group)))
+        picked += rng.sample(self.all, shape.passages - len(picked))
         picked = list({context.number: context for context in picked}.values())
-        chance.shuffle(picked)
+        rng.shuffle(picked)
         passages, asked = [], []
         for number, context in enumerate(picked):
-            ids, found = self.tokens.passage(context, chance, wanted=shape.each)
+            ids, found = self.tokens.passage(context, rng, wanted=shape.each)
             passages.append(ids)
             for question, answer, first, last in found:
                 asked.append(Asked(self.tokens.prompt(question), self.tokens.answer(answer), number, ((first, last),)))
         if not asked:
-            return self.draw(chance)
-        chance.shuffle(asked)
+            return self.draw(rng)
+        rng.shuffle(asked)
         return RowText("questions", passages, asked[: shape.questions], [context.number for context in picked])
 
 
@@ -180,22 +180,22 @@ class PlainText:
             raise ValueError("there is no plain text long enough; give other files.")
         self.tokens, self.texts = tokens, texts
 
-    def windows(self, chance: random.Random, count: int, extra: int = 0) -> tuple[list[list[int]], list[int]]:
+    def windows(self, rng: random.Random, count: int, extra: int = 0) -> tuple[list[list[int]], list[int]]:
         """`count` windows of one text that follow each other, and `extra` tokens behind them."""
         needed = self.tokens.room * count + extra
-        text = chance.choice(self.texts)
-        start = chance.randrange(max(1, len(text) - 5 * needed))
+        text = rng.choice(self.texts)
+        start = rng.randrange(max(1, len(text) - 5 * needed))
         ids = self.tokens.model.tokenize(text[start : start + 7 * needed]).ids[:needed]
         room = self.tokens.room
         windows = [ids[at : at + room] for at in range(0, min(len(ids) - extra, room * count), room)]
         return ([window for window in windows if len(window) > 8], ids[len(ids) - extra :] if extra else [])
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         """Continuations of one text whose earlier windows are stored."""
         shape, length, count = self.tokens.shape, 96, 4
-        windows, rest = self.windows(chance, shape.passages // 2, length * count)
+        windows, rest = self.windows(rng, shape.passages // 2, length * count)
         if len(windows) < 2 or len(rest) < length * count:
-            return self.draw(chance)
+            return self.draw(rng)
         asked = [Asked([], rest[at : at + length]) for at in range(0, length * count, length)]
         return RowText("text", windows, asked)
 
@@ -208,19 +208,19 @@ class Copying:
     given: int = 10
     copied: int = 16
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         tokens = self.text.tokens
         passages, asked = [], []
         for number in range(tokens.shape.passages // 2):
-            (window, *_), _ = self.text.windows(chance, 1)
+            (window, *_), _ = self.text.windows(rng, 1)
             passages.append(window)
             for _ in range(tokens.shape.each if len(window) > self.given + self.copied else 0):
-                start = chance.randrange(len(window) - self.given - self.copied)
-                middle, last = start + self.given, start + self.given + chance.randint(2, self.copied)
+                start = rng.randrange(len(window) - self.given - self.copied)
+                middle, last = start + self.given, start + self.given + rng.randint(2, self.copied)
                 words = tokens.model.decode(window[start:middle])
                 answer = [*window[middle:last], tokens.end]
                 asked.append(Asked(tokens.prompt(f"Continue: {words}"), answer, number, ((middle, last),)))
-        return RowText("copying", passages, asked) if asked else self.draw(chance)
+        return RowText("copying", passages, asked) if asked else self.draw(rng)
 
 
 @dataclass
@@ -233,24 +233,24 @@ class Passkeys:
         "server", "piano", "harbour", "Maria", "castle", "Nile", "window", "falcon", "desert", "Lima", "rocket",
     )  # fmt: skip
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         tokens, count = self.text.tokens, self.text.tokens.shape.passages // 2
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             named: list[list[str]] = [[] for _ in range(count)]
-            chance.choice(named).append("")
+            rng.choice(named).append("")
         else:
-            names = chance.sample(self.names, 2 * count)
+            names = rng.sample(self.names, 2 * count)
             named = [names[2 * number : 2 * number + 2] for number in range(count)]
         passages, asked = [], []
         for number, some in enumerate(named):
-            (filler, *_), _ = self.text.windows(chance, 1)
+            (filler, *_), _ = self.text.windows(rng, 1)
             statements: dict[tuple[str, int], list[int]] = {}
             for name in some:
-                of, key = f" of the {name}" if name else "", chance.randint(1, 50_000)
+                of, key = f" of the {name}" if name else "", rng.randint(1, 50_000)
                 ids = tokens.model.tokenize(f" The pass key{of} is {key}. Remember it. {key} is the pass key{of}.").ids
                 if sum(len(said) for said in statements.values()) + len(ids) <= tokens.room:
                     statements[of, key] = ids
-            passage, places = _hidden(filler, list(statements.values()), tokens.room, chance)
+            passage, places = _hidden(filler, list(statements.values()), tokens.room, rng)
             passages.append(passage)
             for (of, key), place in zip(statements, places, strict=True):
                 question, answer = f"What is the pass key{of}?", f"The pass key is {key}."
@@ -259,12 +259,12 @@ class Passkeys:
 
 
 def _hidden(
-    filler: list[int], statements: list[list[int]], room: int, chance: random.Random
+    filler: list[int], statements: list[list[int]], room: int, rng: random.Random
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Statements at random places of filler, within `room` tokens; and where each stands."""
     most = room - sum(map(len, statements))
-    filler = filler[: chance.randint(min(most, room // 3), most)]
-    cuts = sorted(chance.randint(0, len(filler)) for _ in statements)
+    filler = filler[: rng.randint(min(most, room // 3), most)]
+    cuts = sorted(rng.randint(0, len(filler)) for _ in statements)
     ids, places, done = [], [], 0
     for cut, statement in zip(cuts, statements, strict=True):
         ids += filler[done:cut]

@@ -176,11 +176,11 @@ def _step(
     progress: Progress,
     kept: KeptLandmarks,
 ) -> dict[str, Any]:
-    chance, config = random.Random(f"{settings.seed} {progress.step}"), model.config
+    rng, config = random.Random(f"{settings.seed} {progress.step}"), model.config
     said: list[dict[str, Any]] = []
     for _ in range(settings.rows):
-        kind = settings.mixture.draw(progress.step / settings.steps, chance)
-        text = sources[kind].draw(chance)
+        kind = settings.mixture.draw(progress.step / settings.steps, rng)
+        text = sources[kind].draw(rng)
         row = lay_out(
             text,
             block_size=config.block_size,
@@ -195,7 +195,7 @@ def _step(
             gate_share=settings.gate_share,
             sum_share=settings.sum_share * max(0.25, 1 - 2 * progress.step / settings.steps),
             most_read=settings.most_read,
-            chance=chance,
+            rng=rng,
         )
         (loss / settings.rows).backward()
         if not math.isfinite(loss.item()):

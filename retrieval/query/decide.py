@@ -64,10 +64,10 @@ def outcome_of_search(decision: Decision, p_right: float, in_scope: int, *, by_t
 
 def outcome_of_reading(ranker: Ranker, reader: SpanReader, best: Quotation) -> Outcome:
     """What the reader says, weighed with how well search matched where the ranker was fitted with it."""
-    assert best.chance is not None and best.not_here is not None, "a reader read it"
+    assert best.probability is not None and best.p_none is not None, "a reader read it"
     decision = ranker.decision
     if ranker.weighs_reading:
         none, sure = decision.p_none(best.signs) >= decision.none_above, best.sure
     else:
-        none, sure = best.not_here >= reader.absent_above, best.chance >= reader.sure_above
+        none, sure = best.p_none >= reader.absent_above, best.probability >= reader.sure_above
     return "not_found" if none else "found" if sure else "perhaps"

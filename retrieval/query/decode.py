@@ -55,7 +55,7 @@ class Decoded:
             return "rows"
         if self.reading is not None:
             return "attention"
-        read = any(quotation.chance is not None for quotation in self.quotations)
+        read = any(quotation.probability is not None for quotation in self.quotations)
         return "reader" if read else "search"
 
     def probability(self, share: float) -> float | None:
@@ -145,8 +145,8 @@ class Decoder:
         best = quotations[0] if quotations else None
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
-        if reader is not None and best is not None and best.chance is not None and best.not_here is not None:
-            decoded.p_none = ranker.decision.p_none(best.signs) if ranker.weighs_reading else best.not_here
+        if reader is not None and best is not None and best.probability is not None and best.p_none is not None:
+            decoded.p_none = ranker.decision.p_none(best.signs) if ranker.weighs_reading else best.p_none
             outcome = outcome_of_reading(ranker, reader, best)
         elif retrieved.sure:
             p_right = found.confidence

@@ -161,7 +161,7 @@ def block_rank(sentences: Sentences) -> Tensor:
 def reader_logprob(sentences: Sentences) -> Tensor:
     """Natural logarithm of the probability that the answer stands in a sentence, as its reader says."""
     assert sentences.spans is not None, "weighed after reading"
-    return torch.tensor([span.chance for span in sentences.spans]).clamp_min(LEAST_PROBABILITY).log()
+    return torch.tensor([span.probability for span in sentences.spans]).clamp_min(LEAST_PROBABILITY).log()
 
 
 FEATURES = {

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from model.inference.constrained_decoding import Place
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
-from model.reading.span_reader import FoundSpan, Reading, ReadPassage
+from model.reading.span_reader import FoundSpan, ReadPassage, SpanReading
 from model.scoring.late_interaction import score
 from model.scoring.sentences import is_field, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
@@ -40,7 +40,7 @@ OTHER_SENTENCES = 3
 """Shown beside the one that is quoted."""
 _HEAD = 200  # characters at the beginning of a document, where its header and its heading stand
 
-Read = Callable[[Sequence[ReadPassage]], Reading]
+Read = Callable[[Sequence[ReadPassage]], SpanReading]
 _Choice = tuple[int, Sentence, range]
 """Number of a sentence, what to quote for it, and its pointed tokens."""
 
@@ -156,7 +156,10 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
     return [
         replace(
             sentence.quoted(
-                pointing, float(matches_S[number]), None if spans is None else spans[number].chance, sentences.p_none
+                pointing,
+                float(matches_S[number]),
+                None if spans is None else spans[number].probability,
+                sentences.p_none,
             ),
             share=float(shares_S[number]),
             signs=weighed.signs(number),
@@ -184,11 +187,11 @@ def _read(
         passages.append(ReadPassage(title_of.get(document_id, ""), half_width(text), borders))
     reading = read(passages)
     found = [
-        FoundSpan(span.chance, span.start + group[0].start, span.stop + group[0].start)
+        FoundSpan(span.probability, span.start + group[0].start, span.stop + group[0].start)
         for group, spans in zip(runs, reading.spans, strict=True)
         for span in spans
     ]
-    return found, reading.not_here
+    return found, reading.p_none
 
 
 def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:

@@ -50,8 +50,8 @@ class Quotation:
     places: list[Place]
     pointed: range
     score: float = 0.0
-    chance: float | None = None
-    not_here: float | None = None
+    probability: float | None = None
+    p_none: float | None = None
     share: float = 0.0
     signs: Signs = field(default_factory=dict)
     sure: bool = False
@@ -82,11 +82,11 @@ class Sentence:
     referent: str = ""
     """Text of the antecedent."""
 
-    def quoted(self, pointed: range, score: float, chance: float | None, not_here: float | None) -> Quotation:
+    def quoted(self, pointed: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
         """With what it refers back to and what it announces; `pointed` counts from its own first token."""
         first = len(self.antecedent)
         places = self.antecedent + self.places + self.announced
-        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, chance, not_here)
+        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, probability, p_none)
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""

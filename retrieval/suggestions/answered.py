@@ -26,7 +26,7 @@ class Asker:
     passages: PassageBuilder
     document_id: str
 
-    def chance(self, candidate: Candidate) -> float:
+    def probability(self, candidate: Candidate) -> float:
         """How sure it is that the document answers with the very sentence that the question was made from; 0 where it
         quotes another, or only perhaps. Lets everybody's questions go first."""
         question = Question(
@@ -34,9 +34,9 @@ class Asker:
         )
         self.workspace.scheduler.wait_for_queries()
         with self.index.open_snapshot(self.workspace.catalogue) as snapshot:
-            return self._chance(question, snapshot, candidate)
+            return self._probability(question, snapshot, candidate)
 
-    def _chance(self, question: Question, snapshot: MemorySnapshot, candidate: Candidate) -> float:
+    def _probability(self, question: Question, snapshot: MemorySnapshot, candidate: Candidate) -> float:
         retrieved = retrieve(self.workspace, self.index, snapshot, question)
         decoder = Decoder(self.workspace, self.index, self.passages, question)
         looked = decoder.look(retrieved)
@@ -49,7 +49,7 @@ class Asker:
         same = start < candidate.stop and candidate.start < end
         if candidate.kind == "heading":  # answered by what follows it
             same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING
-        sure = quotation.chance if quotation.chance is not None else retrieved.found.confidence
+        sure = quotation.probability if quotation.probability is not None else retrieved.found.confidence
         return sure if same else 0.0
 
 
@@ -61,7 +61,7 @@ def best_questions(asker: Asker, found: Sequence[Candidate], count: int, *, most
     """Questions that the document answers, of different subjects and from different parts, at most `count`."""
     answered: list[tuple[float, Candidate]] = []
     for candidate in found[:most_asked]:
-        sure = asker.chance(candidate)
+        sure = asker.probability(candidate)
         if sure > 0:
             answered.append((sure * candidate.worth, candidate))
         if len(answered) == _ENOUGH * count:

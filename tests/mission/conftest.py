@@ -50,12 +50,12 @@ def model() -> LandmarkModel:
 
 @pytest.fixture(scope="session")
 def keyed(model: LandmarkModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
-    folder, chance, keys = tmp_path_factory.mktemp("mission"), random.Random(7), {}
+    folder, rng, keys = tmp_path_factory.mktemp("mission"), random.Random(7), {}
     with pytest.MonkeyPatch.context() as patch, Library.open(folder / "home", model) as library:
         sandbox = ReadingHere()
         patch.setattr(extract, "_SANDBOX", sandbox)
         for number in range(10):
-            text, key = text_with_key(chance, SENTENCES)
+            text, key = text_with_key(rng, SENTENCES)
             file = folder / f"{number}.txt"
             file.write_text(text)
             job = library.jobs.run(library.documents.submit(file).id)

@@ -30,19 +30,19 @@ SENTENCES = [f"{each.strip()}." for each in FILLER.split(".") if each.strip()]
 STEPS, ROWS, RATE, BLOCKS = 200, 32, 3e-3, (5, 9)
 
 
-def text_with_key(chance: random.Random, sentences: int) -> tuple[str, int]:
+def text_with_key(rng: random.Random, sentences: int) -> tuple[str, int]:
     """A text of at most so many sentences of filler around a key."""
-    key = chance.randint(100, 999)
-    before = [chance.choice(SENTENCES) for _ in range(chance.randint(0, sentences))]
-    behind = [chance.choice(SENTENCES) for _ in range(chance.randint(0, sentences - len(before)))]
+    key = rng.randint(100, 999)
+    before = [rng.choice(SENTENCES) for _ in range(rng.randint(0, sentences))]
+    behind = [rng.choice(SENTENCES) for _ in range(rng.randint(0, sentences - len(before)))]
     stated = f"The pass key is {key}. Remember it. {key} is the pass key."
     return " ".join([*before, stated, *behind]) + "\n", key
 
 
 def passkey_model(seed: int = 0) -> LandmarkModel:
     """Trained, on the CPU, in float32; its prompt is the question alone."""
-    chance = random.Random(seed)
-    sample = [f"{text_with_key(chance, 6)[0]}{QUESTION} 0123456789." for _ in range(64)]
+    rng = random.Random(seed)
+    sample = [f"{text_with_key(rng, 6)[0]}{QUESTION} 0123456789." for _ in range(64)]
     architecture = Architecture(
         hidden_size=128, intermediate_size=352, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
         max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.1,
@@ -54,7 +54,7 @@ def passkey_model(seed: int = 0) -> LandmarkModel:
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, step / 30) * (0.55 + 0.45 * math.cos(math.pi * step / STEPS))
-        loss = _loss(model, chance, chance.randint(*BLOCKS), top_k=9 if step < STEPS // 2 else 3)
+        loss = _loss(model, rng, rng.randint(*BLOCKS), top_k=9 if step < STEPS // 2 else 3)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -62,9 +62,9 @@ def passkey_model(seed: int = 0) -> LandmarkModel:
     return model.eval()
 
 
-def _loss(model: LandmarkModel, chance: random.Random, blocks: int, top_k: int) -> Tensor:
+def _loss(model: LandmarkModel, rng: random.Random, blocks: int, top_k: int) -> Tensor:
     """Of the answer's tokens, asked over the stored text, and a tenth of that of the text's."""
-    texts, asked = zip(*(_row(model, chance, blocks) for _ in range(ROWS)), strict=True)
+    texts, asked = zip(*(_row(model, rng, blocks) for _ in range(ROWS)), strict=True)
     ids_BT = torch.tensor([model.with_landmarks(text) for text in texts])
     cache = DynamicCache()
     hidden_BTE = model.encode(ids_BT, model.context(), cache)
@@ -79,14 +79,14 @@ def _loss(model: LandmarkModel, chance: random.Random, blocks: int, top_k: int) 
     return of_answer + 0.1 * of_text
 
 
-def _row(model: LandmarkModel, chance: random.Random, blocks: int) -> tuple[list[int], list[int]]:
+def _row(model: LandmarkModel, rng: random.Random, blocks: int) -> tuple[list[int], list[int]]:
     """A text that fills its blocks, and the question with the answer."""
     wanted = blocks * model.config.tokens_per_block
     while True:
-        text, key = text_with_key(chance, blocks)
+        text, key = text_with_key(rng, blocks)
         ids = model.tokenize(text).ids
         if len(ids) <= wanted:
-            more = model.tokenize(" ".join(chance.choice(SENTENCES) for _ in range(wanted))).ids
+            more = model.tokenize(" ".join(rng.choice(SENTENCES) for _ in range(wanted))).ids
             return (ids + more)[:wanted], model.tokenize(f"{QUESTION} {key}.").ids
 
 

@@ -17,18 +17,18 @@ WEIGHTS = dict(zip(PRIOR.features, PRIOR.after, strict=True))
 
 def shown(number: int, *, answerable: bool = True) -> Shown:
     """Ten sentences, of which the one that the reader likes best is right, and late interaction says nothing."""
-    chance = torch.Generator().manual_seed(number)
-    likes = torch.rand(10, generator=chance) * 0.5
+    rng = torch.Generator().manual_seed(number)
+    likes = torch.rand(10, generator=rng) * 0.5
     right = int(likes.argmax())
     texts = [
         f"Sentence {place} says something{' ANSWER' if place == right and answerable else ''}." for place in range(10)
     ]
     items = [Sentence([(0, place)], text, place, 0, len(text), [len(text)], [], []) for place, text in enumerate(texts)]
     spans = [FoundSpan(float(like), 0, 3) for like in likes]
-    p_none = 0.05 + 0.2 * float(torch.rand((), generator=chance)) if answerable else 0.8
+    p_none = 0.05 + 0.2 * float(torch.rand((), generator=rng)) if answerable else 0.8
     document = f"{number % 4}.pdf"
     sentences = Sentences(
-        Asked("Which one?"), items, [document] * 10, torch.rand(10, generator=chance), spans, [""] * 10, p_none,
+        Asked("Which one?"), items, [document] * 10, torch.rand(10, generator=rng), spans, [""] * 10, p_none,
         block=0.6, unmatched=0.0 if answerable else 0.5,
     )  # fmt: skip
     of = dict(enumerate(texts))

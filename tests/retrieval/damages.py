@@ -16,65 +16,65 @@ def header_of(path: Path) -> Header:
     return OpenShard(path, f"{path.parent.name}/{path.name}").header
 
 
-def flip(path: Path, chance: Random) -> None:
+def flip(path: Path, rng: Random) -> None:
     """One bit somewhere in the file."""
-    _flip_between(path, chance, 0, path.stat().st_size)
+    _flip_between(path, rng, 0, path.stat().st_size)
 
 
-def flip_in_front(path: Path, chance: Random) -> None:
+def flip_in_front(path: Path, rng: Random) -> None:
     """One bit of the header."""
-    _flip_between(path, chance, 0, header_of(path).lengths.offset)
+    _flip_between(path, rng, 0, header_of(path).lengths.offset)
 
 
-def flip_in_landmarks(path: Path, chance: Random) -> None:
+def flip_in_landmarks(path: Path, rng: Random) -> None:
     """One bit of the landmark rows, which are resident and rank the blocks."""
     place = header_of(path).landmarks
-    _flip_between(path, chance, place.offset, place.offset + place.size)
+    _flip_between(path, rng, place.offset, place.offset + place.size)
 
 
-def flip_in_tables(path: Path, chance: Random) -> None:
+def flip_in_tables(path: Path, rng: Random) -> None:
     """One bit of the blocks' lengths or of the checksums themselves."""
     header = header_of(path)
-    place = chance.choice((header.lengths, header.checksums))
-    _flip_between(path, chance, place.offset, place.offset + place.size)
+    place = rng.choice((header.lengths, header.checksums))
+    _flip_between(path, rng, place.offset, place.offset + place.size)
 
 
-def overwrite(path: Path, chance: Random) -> None:
+def overwrite(path: Path, rng: Random) -> None:
     """A stretch of keys and values turned into noise."""
     start, size = header_of(path).pieces_offset, path.stat().st_size
-    at = chance.randrange(start, size)
+    at = rng.randrange(start, size)
     data = bytearray(path.read_bytes())
-    end = min(size, at + chance.randrange(1, 4096))
-    data[at:end] = bytes(byte ^ chance.randrange(1, 256) for byte in data[at:end])
+    end = min(size, at + rng.randrange(1, 4096))
+    data[at:end] = bytes(byte ^ rng.randrange(1, 256) for byte in data[at:end])
     path.write_bytes(data)
 
 
-def cut(path: Path, chance: Random) -> None:
+def cut(path: Path, rng: Random) -> None:
     """The file ends too early."""
     data = path.read_bytes()
-    path.write_bytes(data[: chance.randrange(len(data))])
+    path.write_bytes(data[: rng.randrange(len(data))])
 
 
-def swap_pieces(path: Path, chance: Random) -> None:
+def swap_pieces(path: Path, rng: Random) -> None:
     """Two blocks' keys and values change places, each whole in itself."""
     header = header_of(path)
     size, data = header.layout.piece_bytes, bytearray(path.read_bytes())
-    one, two = (header.pieces_offset + n * size for n in chance.sample(range(header.num_pieces), 2))
+    one, two = (header.pieces_offset + n * size for n in rng.sample(range(header.num_pieces), 2))
     data[one : one + size], data[two : two + size] = data[two : two + size], data[one : one + size]
     path.write_bytes(data)
 
 
-def swap_files(path: Path, chance: Random) -> None:
+def swap_files(path: Path, rng: Random) -> None:
     """Two shards of the store change places, each whole in itself."""
-    other = chance.choice(sorted(each for each in path.parent.parent.rglob("*.kv") if each != path))
+    other = rng.choice(sorted(each for each in path.parent.parent.rglob("*.kv") if each != path))
     mine, others = path.read_bytes(), other.read_bytes()
     path.write_bytes(others)
     other.write_bytes(mine)
 
 
-def _flip_between(path: Path, chance: Random, start: int, end: int) -> None:
+def _flip_between(path: Path, rng: Random, start: int, end: int) -> None:
     data = bytearray(path.read_bytes())
-    data[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+    data[rng.randrange(start, end)] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 

@@ -46,11 +46,11 @@ class PasskeyScore:
         return self.correct / self.prompts
 
 
-def passkey_prompt(filler_characters: int, chance: random.Random) -> PasskeyPrompt:
-    """One prompt; the place of the key and the key itself are drawn from `chance`."""
-    before = chance.randint(0, filler_characters)
+def passkey_prompt(filler_characters: int, rng: random.Random) -> PasskeyPrompt:
+    """One prompt; the place of the key and the key itself are drawn from `rng`."""
+    before = rng.randint(0, filler_characters)
     filler = " ".join([FILLER] * (filler_characters // (len(FILLER) + 1) + 1))
-    key = chance.randint(1, LARGEST_KEY)
+    key = rng.randint(1, LARGEST_KEY)
     statement = f"The pass key is {key}. Remember it. {key} is the pass key."
     text = "\n".join((TASK, filler[:before], statement, filler[: filler_characters - before], ""))
     return PasskeyPrompt(text, QUESTION, key)
@@ -68,10 +68,10 @@ def passkey_scores(
 ) -> Iterator[PasskeyScore]:
     """Accuracy at each length (characters of filler): the first integer of the answer must be the key."""
     for length in lengths:
-        chance = random.Random(f"{seed}/{length}")  # the same prompts whatever other lengths are asked for
+        rng = random.Random(f"{seed}/{length}")  # the same prompts whatever other lengths are asked for
         correct = tokens = 0
         for _ in range(prompts):
-            prompt = passkey_prompt(length, chance)
+            prompt = passkey_prompt(length, rng)
             text, question = model.tokenize(prompt.text).ids, model.tokenize(prompt.question).ids
             tokens += len(text) + len(question)
             answer = _answer(model, text, question, policy, window_blocks, max_tokens)

@@ -73,8 +73,8 @@ class TargetGrader:
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
             points = network.read(*(each.flatten(0, 1) for each in given[:3])).view(*rows.ids_QKT.shape, 2)
         logits = network.share(points, given[2], given[3])
-        chance_QN = torch.stack([each[:, :-1].softmax(-1) for each in logits]).mean(0)
-        share_QC = chance_QN.unflatten(1, rows.ids_QKT.shape[1:]).sum(-1).to(late_QN.device)
+        probability_QN = torch.stack([each[:, :-1].softmax(-1) for each in logits]).mean(0)
+        share_QC = probability_QN.unflatten(1, rows.ids_QKT.shape[1:]).sum(-1).to(late_QN.device)
         share_QC = share_QC.masked_fill(order_QC == -torch.inf, 0)
         answered_Q = 1 - logits.no_answer().to(late_QN.device)
         return Graded(torch.arange(len(block_QC), device=late_QN.device), block_QC, share_QC, answered_Q)

@@ -20,9 +20,9 @@ MOST_FILLER = 2 * len(FILLER)
 
 def made_passkeys(prompts: int, seed: int) -> Iterator[str]:
     """Prompts with their answers."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(prompts):
-        prompt = passkey_prompt(chance.randint(0, MOST_FILLER), chance)
+        prompt = passkey_prompt(rng.randint(0, MOST_FILLER), rng)
         yield f"{prompt.text}{prompt.question} {prompt.key}."
 
 

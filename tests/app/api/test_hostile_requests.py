@@ -161,7 +161,7 @@ def test_malformed_and_huge_forms_are_refused_in_the_one_shape(client: TestClien
     def field(name: bytes) -> bytes:
         return b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n' % name
 
-    chance = random.Random(0)
+    rng = random.Random(0)
     bodies = [
         b"", b"--b--", part, whole[: len(whole) // 2], part.replace(b"name", b"nome") + PDF + b"\r\n--b--\r\n",
         field(b"file") + b"no file\r\n--b--\r\n",
@@ -169,7 +169,7 @@ def test_malformed_and_huge_forms_are_refused_in_the_one_shape(client: TestClien
         part.replace(b"a.pdf", b"a" * 500_000 + b".pdf") + b"x\r\n--b--\r\n",
         b"--b\r\n" + b"X-Header: y\r\n" * 20_000 + b"\r\nx\r\n--b--\r\n",
         field(b"collection") + b"x" * 3_000_000 + b"\r\n" + whole,
-        *(bytes(byte ^ (chance.random() < 0.02) for byte in whole) for _ in range(30)),
+        *(bytes(byte ^ (rng.random() < 0.02) for byte in whole) for _ in range(30)),
     ]  # fmt: skip
     for number, body in enumerate(bodies):
         response = client.post("/api/v1/documents", content=body, headers={"Content-Type": kind})

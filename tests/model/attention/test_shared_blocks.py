@@ -16,15 +16,15 @@ from tests.tiny_model import tiny_model
 
 
 def blocks_of(num_groups: int, rows: int) -> tuple[SlottedBlocks, SharedBlocks, torch.Tensor]:
-    chance = torch.Generator().manual_seed(1)
+    rng = torch.Generator().manual_seed(1)
     batch, voters, chosen, fetched, length, width = 2, 5, 3, 6, 4, 8
-    keys, values = (torch.randn(batch, num_groups, fetched, length, width, generator=chance) for _ in range(2))
-    shuffled = torch.rand(batch, num_groups, voters, fetched, generator=chance).argsort(-1)
+    keys, values = (torch.randn(batch, num_groups, fetched, length, width, generator=rng) for _ in range(2))
+    shuffled = torch.rand(batch, num_groups, voters, fetched, generator=rng).argsort(-1)
     ids = shuffled[..., :chosen].sort(-1).values
     lengths = torch.full(ids.shape, length - 1)
     head = torch.arange(num_groups).view(1, -1, 1, 1)
     row = torch.arange(batch).view(-1, 1, 1, 1)
-    queries = torch.randn(batch, num_groups, voters, rows, width, generator=chance)
+    queries = torch.randn(batch, num_groups, voters, rows, width, generator=rng)
     gathered = SlottedBlocks(ids, keys[row, head, ids], values[row, head, ids], lengths, queries)
     return gathered, SharedBlocks(ids, ids, keys, values, lengths, queries), queries
 
@@ -42,9 +42,9 @@ def test_products_and_weighted_values_are_those_of_copied_blocks(num_groups: int
 def test_tokens_read_apart_in_one_pass_share_blocks_and_read_what_they_would_alone(
     voters: Voters, monkeypatch: Any
 ) -> None:
-    model, chance = tiny_model(block_size=8, seed=3), torch.Generator().manual_seed(2)
+    model, rng = tiny_model(block_size=8, seed=3), torch.Generator().manual_seed(2)
     shape = (len(model.memory_layers), model.num_kv_heads, 8, model.head_dim)
-    blocks = [KVBlock(torch.randn(shape, generator=chance), torch.randn(shape, generator=chance), 7) for _ in range(9)]
+    blocks = [KVBlock(torch.randn(shape, generator=rng), torch.randn(shape, generator=rng), 7) for _ in range(9)]
     made: list[type] = []
 
     def watched(*given: Any) -> SharedBlocks:

@@ -64,17 +64,17 @@ def test_a_tokenizer_without_the_tokens_of_bert_is_refused() -> None:
 
 def test_the_sentence_and_the_words_are_found() -> None:
     reading = pointing_at("oslo").read("where does bert live", [passage("No word of it. None."), passage()])
-    best = max((span for spans in reading.spans for span in spans), key=lambda span: span.chance)
+    best = max((span for spans in reading.spans for span in spans), key=lambda span: span.probability)
     assert best is reading.spans[1][1]
     assert TEXT[best.start : best.stop] == "Oslo"
-    assert best.chance > 0.99
-    assert reading.not_here < 0.01
+    assert best.probability > 0.99
+    assert reading.p_none < 0.01
 
 
 def test_what_stands_nowhere_is_not_here() -> None:
     reading = pointing_at("[PAD]").read("where does bert live", [passage("No word of it. None.")])
     evenly = pointing_at("rome").read("where does bert live", [passage()])
-    assert reading.not_here > evenly.not_here
+    assert reading.p_none > evenly.p_none
 
 
 def test_a_long_passage_is_read_in_windows_and_every_sentence_has_a_chance() -> None:
@@ -83,7 +83,7 @@ def test_a_long_passage_is_read_in_windows_and_every_sentence_has_a_chance() -> 
     reading = reader.read("who lives there", [passage(text)])
     assert len(reader.tokenizer.encode(text).ids) > 2 * WINDOW
     assert len(reading.spans[0]) == 60
-    assert all(span.chance > 0 and text[span.start : span.stop] for span in reading.spans[0])
+    assert all(span.probability > 0 and text[span.start : span.stop] for span in reading.spans[0])
 
 
 def test_chances_compare_passages_whatever_stands_beside_them() -> None:
@@ -91,14 +91,14 @@ def test_chances_compare_passages_whatever_stands_beside_them() -> None:
     reader = tiny_reader([TEXT, "No word of it. None."])
     alone = reader.read("where does bert live", [passage()]).spans[0]
     beside = reader.read("where does bert live", [passage("No word of it. None. " * 20), passage()]).spans[1]
-    ratios = torch.tensor([a.chance for a in alone]) / torch.tensor([b.chance for b in beside])
+    ratios = torch.tensor([a.probability for a in alone]) / torch.tensor([b.probability for b in beside])
     torch.testing.assert_close(ratios, ratios.mean().expand(3), rtol=1e-4, atol=0)
     assert [span[1:] for span in alone] == [span[1:] for span in beside]
 
 
 def test_nothing_to_read_is_not_here() -> None:
-    assert tiny_reader([TEXT]).read("who", []).not_here == 1.0
-    assert tiny_reader([TEXT]).read("who", [ReadPassage("", "", [])]).not_here == 1.0
+    assert tiny_reader([TEXT]).read("who", []).p_none == 1.0
+    assert tiny_reader([TEXT]).read("who", [ReadPassage("", "", [])]).p_none == 1.0
 
 
 def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
@@ -107,7 +107,9 @@ def test_the_files_give_the_same_reading(tmp_path: Path) -> None:
     before, after = (
         each.read("where does bert live", [passage()]) for each in (reader, load_span_reader(tmp_path / FOLDER))
     )
-    assert [span.chance for span in after.spans[0]] == pytest.approx([s.chance for s in before.spans[0]], rel=0.05)
+    assert [span.probability for span in after.spans[0]] == pytest.approx(
+        [s.probability for s in before.spans[0]], rel=0.05
+    )
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])

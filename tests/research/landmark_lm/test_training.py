@@ -28,7 +28,7 @@ class OneRow:
     killed_at: int | None = None
     drawn: int = 0
 
-    def draw(self, chance: random.Random) -> RowText:
+    def draw(self, rng: random.Random) -> RowText:
         self.drawn += 1
         if self.drawn == self.killed_at:
             raise KeyboardInterrupt
@@ -116,8 +116,8 @@ def test_the_rate_rises_and_falls_to_a_tenth() -> None:
 
 
 def test_made_rows_come_first() -> None:
-    chance = random.Random(0)
-    early, late = ([Mixture(0.8, 0.1).draw(done, chance) for _ in range(2000)] for done in (0.0, 1.0))
+    rng = random.Random(0)
+    early, late = ([Mixture(0.8, 0.1).draw(done, rng) for _ in range(2000)] for done in (0.0, 1.0))
     made = [sum(kind in ("passkeys", "copying") for kind in kinds) / 2000 for kinds in (early, late)]
     assert made == pytest.approx([0.8, 0.1], abs=0.05)
 

@@ -47,7 +47,7 @@ def name_of(number: int) -> str:
 def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0, *, words: int = 150) -> dict[str, int]:
     """`files` files below `folder`, in sub-folders of 50, the made ones of about `words` words; the whole PDFs are
     among them. Returns how many of which format."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pages = [(path, number) for path in pdfs for number in range(min(40, len(pypdf.PdfReader(path).pages)))]
     for path in pdfs:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0, *, wo
     made = Counter({".pdf": len(pdfs)})
     order = [suffix for suffix, share in SHARES.items() for _ in range(share)]
     order += [".txt"] * (100 - len(order))
-    chance.shuffle(order)
+    rng.shuffle(order)
     for number in range(files - len(pdfs)):
         suffix = order[number % 100]
         if suffix == ".pdf" and not pages:
@@ -63,36 +63,36 @@ def make_folder(folder: Path, files: int, pdfs: list[Path], seed: int = 0, *, wo
         path = folder / f"part-{number // 50:02}" / f"file-{number:04}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         if suffix == ".pdf":
-            _page_of(*pages[chance.randrange(len(pages))], path, number)
+            _page_of(*pages[rng.randrange(len(pages))], path, number)
         else:
-            write(path, number, chance, words)
+            write(path, number, rng, words)
         made[suffix] += 1
     return dict(made)
 
 
 def change_folder(folder: Path, places: int, files: int, seed: int = 1, *, words: int = 150) -> dict[str, int]:
     """Of `places`: four in ten files get another text, two in ten each are new, moved and removed."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     present = sorted(path for path in folder.rglob("file-*") if path.suffix != ".pdf")
-    picked = chance.sample(present, places - places // 5)
+    picked = rng.sample(present, places - places // 5)
     counts = {"changed": places - 3 * (places // 5), "moved": places // 5, "removed": places // 5}
     changed, moved, removed = (_taken(picked, counts[what]) for what in counts)
     for path in changed:
-        write(path, int(path.stem[-4:]), chance, words)
+        write(path, int(path.stem[-4:]), rng, words)
     for path in moved:
         path.rename(path.with_name(f"moved-{path.name}"))
     for path in removed:
         path.unlink()
     for number in range(files, files + places // 5):
-        write(folder / f"new-{number:04}.txt", number, chance, words)
+        write(folder / f"new-{number:04}.txt", number, rng, words)
     return counts | {"added": places // 5}
 
 
-def write(path: Path, number: int, chance: random.Random, words: int = 150) -> None:
+def write(path: Path, number: int, rng: random.Random, words: int = 150) -> None:
     """A file of its suffix's format with about `words` words (20 or more) and the fact of `number`."""
     around = (words - 20) // 2
-    known = f"{_prose(chance, 10)} {fact(number)} {_prose(chance, 10)}"
-    paragraphs = [_prose(chance, around), known, _prose(chance, around)]
+    known = f"{_prose(rng, 10)} {fact(number)} {_prose(rng, 10)}"
+    paragraphs = [_prose(rng, around), known, _prose(rng, around)]
     _WRITERS.get(path.suffix, _text)(path, f"Notes {number}", paragraphs)
 
 
@@ -100,11 +100,11 @@ def _taken(paths: list[Path], count: int) -> list[Path]:
     return [paths.pop() for _ in range(count)]
 
 
-def _prose(chance: random.Random, words: int) -> str:
+def _prose(rng: random.Random, words: int) -> str:
     sentences, left = [], words
     while left > 0:
-        length = min(left, chance.randrange(6, 16))
-        sentences.append(" ".join(chance.choices(WORDS, k=length)).capitalize() + ".")
+        length = min(left, rng.randrange(6, 16))
+        sentences.append(" ".join(rng.choices(WORDS, k=length)).capitalize() + ".")
         left -= length
     return " ".join(sentences)
 

@@ -123,11 +123,11 @@ def test_originals_and_deletions_are_the_same_for_all(moved, open_library, url, 
 def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
     moved, expected, open_library, url, shared, tmp_path, damages
 ):
-    chance, blobs = Random(3), moved._workspace.blobs
+    rng, blobs = Random(3), moved._workspace.blobs
     calm = substance(ask(moved, QUESTIONS[0], k=20))
     for number in range(damages):
-        name = chance.choice(shards(moved))
-        blobs.replace(name, damaged(blobs.read(name), chance))
+        name = rng.choice(shards(moved))
+        blobs.replace(name, damaged(blobs.read(name), rng))
         reader = open_library(home=tmp_path / f"machine {number}", store_url=url, database_url=shared)
         shown: list[Any] = []
         try:

@@ -39,10 +39,10 @@ def calm_answer(filled_home, model, tmp_path_factory):
 @pytest.mark.parametrize("seed", range(16))
 def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_answer, seed):
     """Either the answer does not depend on the damaged bytes and is as before, or there is none."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     library = open_library(shard_bytes=20_000)
     files = shard_files(library)
-    DAMAGERS[seed % len(DAMAGERS)](chance.choice(files), chance)
+    DAMAGERS[seed % len(DAMAGERS)](rng.choice(files), rng)
     shown = []
     try:
         for item in library.ask("What does the fox do?", k=6, max_tokens=6):
@@ -59,13 +59,13 @@ def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_a
 
 @pytest.mark.parametrize("seed", range(4))
 def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three, seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     before = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
     asked = substance(ask(library, "What does the fox do?"))
     ids = [block.id for block in library._catalogue.blocks_of_document(three["fox"])]
-    damaged = chance.sample(shard_files(library), 2)
+    damaged = rng.sample(shard_files(library), 2)
     for path in damaged:
-        DAMAGERS[seed % 3](path, chance)
+        DAMAGERS[seed % 3](path, rng)
     report = library.maintenance.repair()
     assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents.list())
     assert library.maintenance.verify().ok and not library.maintenance.verify().orphans

@@ -20,13 +20,15 @@ FITTED = Decision(
 )
 
 
-def judged(ranker: Ranker, reader, none: float, chance: float, block: float, sentence: float, unmatched: float) -> str:
+def judged(
+    ranker: Ranker, reader, none: float, probability: float, block: float, sentence: float, unmatched: float
+) -> str:
     signs: Signs = {
-        "none": log_odds(none), "reader_logprob": math.log(max(chance, 1e-5)), "late_interaction": sentence,
+        "none": log_odds(none), "reader_logprob": math.log(max(probability, 1e-5)), "late_interaction": sentence,
         "block": block, "unmatched": unmatched,
     }  # fmt: skip
     sure = ranker.weighs_reading and ranker.decision.is_sure(signs)
-    best = Quotation([], range(0), sentence, chance, none, signs=signs, sure=sure)
+    best = Quotation([], range(0), sentence, probability, none, signs=signs, sure=sure)
     return outcome_of_reading(ranker, reader, best)
 
 
@@ -61,7 +63,7 @@ def test_a_reader_knows_guesses_and_what_stands_nowhere():
     assert never == "found", "a reader that was not calibrated never doubts"
     reader.network.config.sure_above, reader.network.config.absent_above = 0.1, 0.6
     given = [(0.1, 0.2), (0.1, 0.05), (0.7, 0.2)]
-    outcomes = [judged(Ranker(), reader, none, chance, 0.5, 0.5, 0.0) for none, chance in given]
+    outcomes = [judged(Ranker(), reader, none, probability, 0.5, 0.5, 0.0) for none, probability in given]
     assert outcomes == ["found", "perhaps", "not_found"]
 
 

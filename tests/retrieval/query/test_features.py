@@ -92,6 +92,6 @@ def test_what_only_reading_tells_is_nothing_before():
     names = list(FEATURES)
     column = names.index("reader_logprob")
     assert not table(made("crane", TEXTS), names)[:, column].any()
-    spans = [FoundSpan(chance, 0, 1) for chance in (1.0, 0.5, 0.0, 0.1)]
+    spans = [FoundSpan(probability, 0, 1) for probability in (1.0, 0.5, 0.0, 0.1)]
     told = table(made("crane", TEXTS, spans=spans), names)[:, column]
     assert told[0] == 0 and told[1] == pytest.approx(-0.693, abs=1e-3) and told.isfinite().all()

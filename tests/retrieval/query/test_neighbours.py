@@ -17,15 +17,20 @@ TEXT = (
 )
 
 RANKER = Ranker(decision=Decision(none={"constant": -9.0}, right={"reader_logprob": 1.0}, sure_above=1 / 3))
-"""p_right of a third: a sentence that the reader gives a chance of a half."""
+"""p_right of a third: a sentence that the reader gives a probability of a half."""
 
 
-def quoted(text: str, count: int = 1, **chances: float) -> list[str]:
+def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
     quoting = Quoting(model, blocks)
     found = best_sentences(
-        quoting, torch.zeros(1, len(blocks), 16), {"d": text}, read=reading_of(**chances), count=count, ranker=RANKER
+        quoting,
+        torch.zeros(1, len(blocks), 16),
+        {"d": text},
+        read=reading_of(**probabilities),
+        count=count,
+        ranker=RANKER,
     )
     return [text[slice(*quoting.span(one.places))].strip() for one in found]
 
@@ -73,10 +78,10 @@ def test_a_reader_is_given_plain_letters_for_full_width_ones():
     assert texts == ["The belt CV-44 has 38 Nm."] and found
 
 
-@pytest.mark.parametrize("chances", [{"North": 0.5, "South": 0.4}, {"North": 0.1}])
-def test_a_row_stands_alone(chances):
+@pytest.mark.parametrize("probabilities", [{"North": 0.5, "South": 0.4}, {"North": 0.1}])
+def test_a_row_stands_alone(probabilities):
     rows = "North; Price: 1; Stock: 2.\nSouth; Price: 3; Stock: 4."
-    assert quoted(rows, **chances)[0] == "North; Price: 1; Stock: 2."
+    assert quoted(rows, **probabilities)[0] == "North; Price: 1; Stock: 2."
 
 
 def test_a_field_of_a_form_stands_alone():

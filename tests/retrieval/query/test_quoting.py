@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from model.reading.ranker import Ranker
-from model.reading.span_reader import FoundSpan, Reading
+from model.reading.span_reader import FoundSpan, SpanReading
 from retrieval.query import rank
 from retrieval.query.features import Asked
 from retrieval.query.retrieve import with_neighbours
@@ -62,19 +62,19 @@ def sentences(quoting, **given):
     return [TEXT[slice(*quoting.span(quotation.places))] for quotation in found]
 
 
-def reading_of(**chances):
-    """A reader that finds the given words, each with its chance, and nothing else."""
+def reading_of(**probabilities):
+    """A reader that finds the given words, each with its probability, and nothing else."""
 
     def read(passages):
         spans = []
         for passage in passages:
             spans.append([])
             for start, stop in passage.sentences:
-                held = [word for word in chances if word in passage.text[start:stop]]
+                held = [word for word in probabilities if word in passage.text[start:stop]]
                 begin = passage.text.index(held[0], start) if held else start
-                chance = chances[held[0]] if held else 0.0
-                spans[-1].append(FoundSpan(chance, begin, begin + len(held[0] if held else "")))
-        return Reading(spans, 0.0)
+                probability = probabilities[held[0]] if held else 0.0
+                spans[-1].append(FoundSpan(probability, begin, begin + len(held[0] if held else "")))
+        return SpanReading(spans, 0.0)
 
     return read
 

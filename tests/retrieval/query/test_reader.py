@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.reading.ranker import Decision, Ranker
-from model.reading.span_reader import FoundSpan, Reading, SpanReader
+from model.reading.span_reader import FoundSpan, SpanReader, SpanReading
 from research.train.recipes.rounding import save_reader
 from retrieval.engine.workspace import Workspace
 from retrieval.query import retrieve
@@ -41,22 +41,22 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """What the reader finds, by word, and its chance; "not here" is the rest."""
-    chances: dict[str, float] = {}
+    """What the reader finds, by word, and its probability; "not here" is the rest."""
+    probabilities: dict[str, float] = {}
 
     def read(self, question, passages, points_of):
         spans = []
         for passage in passages:
             spans.append([FoundSpan(0.0, start, start + 1) for start, _ in passage.sentences])
             for number, (start, stop) in enumerate(passage.sentences):
-                for word, chance in chances.items():
+                for word, probability in probabilities.items():
                     at = passage.text.find(word, start, stop)
                     if at >= 0:
-                        spans[-1][number] = FoundSpan(chance, at, at + len(word))
-        return Reading(spans, 1 - sum(chances.values()))
+                        spans[-1][number] = FoundSpan(probability, at, at + len(word))
+        return SpanReading(spans, 1 - sum(probabilities.values()))
 
     monkeypatch.setattr(SpanReader, "read", read)
-    return chances
+    return probabilities
 
 
 @pytest.fixture

@@ -155,30 +155,30 @@ def test_deleted_shards_are_gone_and_named_as_missing(blobs, url, tmp_path):
     assert [d.reason for d in verify_shard(store.blobs, shards[0].name, shards[0].name)] == ["the file is missing"]
 
 
-def damaged(contents: bytes, chance: Random) -> bytes:
+def damaged(contents: bytes, rng: Random) -> bytes:
     """Anything else than it was."""
-    kind = chance.randrange(4)
+    kind = rng.randrange(4)
     if kind == 0:
-        return contents[: chance.randrange(len(contents))]
+        return contents[: rng.randrange(len(contents))]
     if kind == 1:
         return contents + b"more"
     changed = bytearray(contents)
-    start = chance.randrange(len(changed))
+    start = rng.randrange(len(changed))
     for place in range(start, min(len(changed), start + (1 if kind == 2 else 300))):
-        changed[place] ^= 1 << chance.randrange(8)
+        changed[place] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
 @pytest.mark.parametrize("damages", [25, pytest.param(2000, marks=pytest.mark.slow)])
 def test_no_damage_in_the_store_is_read(blobs, url, tmp_path, damages):
     """Everything is read from damaged shards: what comes is right, or named as damaged; `verify` names all."""
-    chance = Random(5)
+    rng = Random(5)
     keys_NYGLD, values_NYGLD, lengths_N = random_blocks(LAYOUT, 5)
     shard = kv_store(blobs, tmp_path).write(keys_NYGLD, values_NYGLD, lengths_N, group="document")
     whole = blobs.read(f"kv/{shard.name}")
     refused = 0
     for number in range(damages):
-        blobs.replace(f"kv/{shard.name}", damaged(whole, chance))
+        blobs.replace(f"kv/{shard.name}", damaged(whole, rng))
         there = elsewhere(url, tmp_path) if url is None else open_blobs(url, tmp_path / f"machine {number}")
         reader = kv_store(there, tmp_path)
         try:
@@ -243,8 +243,8 @@ def test_a_store_knows_its_catalogue(books, blobs, url, tmp_path):
 def test_reading_pieces_many_at_once_fills_each_row(blobs, url, tmp_path):
     store = kv_store(blobs, tmp_path)
     shards = [write_shard(store, 9, seed, group=f"document {seed}") for seed in range(5)]
-    chance = np.random.default_rng(3)
-    pieces = [(shards[chance.integers(5)].name, int(chance.integers(2)), int(chance.integers(9))) for _ in range(60)]
+    rng = np.random.default_rng(3)
+    pieces = [(shards[rng.integers(5)].name, int(rng.integers(2)), int(rng.integers(9))) for _ in range(60)]
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
     for layer in LAYOUT.layers:
         keys_PLD, values_PLD = reader.read_pieces(layer, pieces)
