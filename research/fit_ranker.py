@@ -9,8 +9,8 @@ and of these only one document in `--share` (by its digest): a reader is taught 
 - Weights: a conditional logit over the sentences of each answerable question, where a right sentence stands in the
   right document and holds an answer (of a list, in proportion). It starts at the weights of the checkpoint's ranker and
   is drawn towards them (`SHRINK`), so that few questions cannot move it far.
-- Decision: two logistic regressions over named signs (`model.reading.ranker.Signs`): that there is no answer, with as
-  much weight for either kind of question, and that the best sentence is right alone.
+- Decision: two logistic regressions over `model.reading.ranker.AnswerFeatures`: that there is no answer, with as much
+  weight for either kind of question, and that the best sentence is right alone.
 
 Documents are drawn into two halves; each is fitted on one and judged on the other, beside the ranker that the
 checkpoint has. `--out` writes the fit on all of them, for the checkpoint that was asked.
@@ -40,7 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from app.assembly import open_library
 from app.settings import load_settings
-from model.reading.ranker import CONSTANT, FILE, Decision, Ranker, Signs, reader_digest
+from model.reading.ranker import CONSTANT, FILE, AnswerFeatures, Decision, Ranker, Weights, reader_digest
 from model.reading.span_reader import FOLDER
 from retrieval.library import Library
 from retrieval.query.features import FEATURES, Sentences
@@ -60,8 +60,8 @@ WRONGLY_REFUSED = 0.07
 SURE_ABOVE = 0.7
 """p_right from which an answer is called found, and quoted alone."""
 NAMES = tuple(FEATURES)
-NONE_SIGNS = ("none", "block")
-RIGHT_SIGNS = ("none", "reader_logprob", "lead", "unmatched", "term_overlap", "name_match")
+NONE_FEATURES = ("none", "block")
+RIGHT_FEATURES = ("none", "reader_logprob", "lead", "unmatched", "term_overlap", "name_match")
 Held = Callable[[Sequence[str]], float]
 
 
@@ -91,10 +91,10 @@ class Shown:
         pairs = zip(items, documents, strict=True)
         return torch.tensor([self.held([each.text]) if of == self.document else 0.0 for each, of in pairs])
 
-    def quoted(self, ranker: Ranker) -> tuple[Signs, float]:
+    def quoted(self, ranker: Ranker) -> tuple[AnswerFeatures, float]:
         """What is known of the quotation, and how much of the answer it holds."""
         (best,) = choose(weigh(self.sentences, ranker), 1)
-        return best.signs, self.held([self.spelled(best)]) if self.answerable else 0.0
+        return best.features, self.held([self.spelled(best)]) if self.answerable else 0.0
 
 
 def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
@@ -150,18 +150,20 @@ def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str,
 def fit_decision(shown: Sequence[Shown], ranker: Ranker) -> Decision:
     """With thresholds by stated costs (`WRONGLY_REFUSED`, `SURE_ABOVE`)."""
     quoted = [each.quoted(replace(ranker, decision=Decision())) for each in shown]  # what is right alone
-    signs, lacking = [one for one, _ in quoted], [not each.answerable for each in shown]
-    none = _regression(signs, lacking, NONE_SIGNS, even=True)
-    right = _regression(signs, [held > 0.5 for _, held in quoted], RIGHT_SIGNS, even=False)
+    features, lacking = [one for one, _ in quoted], [not each.answerable for each in shown]
+    none = _regression(features, lacking, NONE_FEATURES, even=True)
+    right = _regression(features, [held > 0.5 for _, held in quoted], RIGHT_FEATURES, even=False)
     decision = Decision(none, right, 1.0, SURE_ABOVE, ranker.decision.answer_threshold, ranker.decision.sure_threshold)
-    answerable = sorted(decision.p_none(one) for one, lacks in zip(signs, lacking, strict=True) if not lacks)
+    answerable = sorted(decision.p_none(one) for one, lacks in zip(features, lacking, strict=True) if not lacks)
     above = answerable[min(len(answerable) - 1, int((1 - WRONGLY_REFUSED) * len(answerable)))] if answerable else 1.0
     return Decision(none, right, round(above, 3), SURE_ABOVE, decision.answer_threshold, decision.sure_threshold)
 
 
-def _regression(signs: Sequence[Signs], wanted: Sequence[bool], names: Sequence[str], *, even: bool) -> Signs:
+def _regression(
+    features: Sequence[AnswerFeatures], wanted: Sequence[bool], names: Sequence[str], *, even: bool
+) -> Weights:
     """A logistic regression with a small ridge; `even`: both kinds weigh as much."""
-    x_QF, y_Q = torch.tensor([[one.get(name, 0.0) for name in names] for one in signs]), torch.tensor(wanted).float()
+    x_QF, y_Q = torch.tensor([[one.get(name, 0.0) for name in names] for one in features]), torch.tensor(wanted).float()
     mean_F, scale_F = x_QF.mean(0), x_QF.std(0).clamp_min(1e-3)
     weight_Q = torch.full_like(y_Q, 1 / len(y_Q))
     if even:
@@ -190,8 +192,8 @@ def judged(shown: Sequence[Shown], ranker: Ranker) -> dict[str, float]:
     calibration error of p_right, in tenths."""
     decision = ranker.decision
     rows = [(each.answerable, *each.quoted(ranker)) for each in shown]
-    refused = [decision.p_none(signs) >= decision.none_above for _, signs, _ in rows]
-    p_right = [decision.p_right(signs) for _, signs, _ in rows]
+    refused = [decision.p_none(features) >= decision.none_above for _, features, _ in rows]
+    p_right = [decision.p_right(features) for _, features, _ in rows]
     marked = list(zip(rows, refused, p_right, strict=True))
     figures = {
         "answer": [held * (not no) for (answerable, _, held), no, _ in marked if answerable],

@@ -1,10 +1,10 @@
-"""What weighs in an answer: the weights of sentences' features, and when an answer is doubted; one fitted file.
+"""The ranker: fitted weights of sentence features, and the calibration of the decision, in one file.
 
-`ranker.json` lies beside a checkpoint and belongs to its finder and its reader, whose scores it weighs:
+`ranker.json` is part of a checkpoint. It is fitted to its finder and its reader, whose scores it weighs:
 
 - `features`: names in order (`retrieval.query.features`); `before`: their weights where nothing was read, `after`:
   where a reader read the sentences. A sentence's score is the weighted sum.
-- `decision`: two logistic regressions over signs and four thresholds, see `Decision`.
+- `decision`: two logistic regressions over answer features and four thresholds, see `Decision`.
 - `fitted_on`: what the numbers come from.
 
 `python -m research.fit_ranker` writes it. A checkpoint without one is ranked by the reader's log-probability and 25
@@ -32,23 +32,26 @@ FILE = "ranker.json"
 FORMAT = 2
 Stage = Literal["before", "after"]
 _SMALLEST = 1e-5
-Signs = Mapping[str, float]
-"""What is known of an answer, by name: the features of its sentence; `none`, log-odds of the reader's probability that
-nothing answers; `lead`, by how much its score is above the next (at most `MOST_LEAD`); `block`, late-interaction score
-of the best block; `unmatched`, share of the question's words that no block found holds."""
+AnswerFeatures = Mapping[str, float]
+"""By name: the features of the answer's sentence; `none`, log-odds of the reader's p_none; `lead`, its score minus that
+of the next sentence (at most `MOST_LEAD`); `block`, late-interaction score of the best block; `unmatched`, share of the
+question's words that no block found contains."""
+Weights = Mapping[str, float]
+"""Of a logistic regression, by answer feature."""
 CONSTANT = "constant"
-SIGNS = (CONSTANT, "none", "lead", "block", "unmatched")
-"""Beside the features."""
+ANSWER_FEATURES = (CONSTANT, "none", "lead", "block", "unmatched")
+"""Those that are not features of a sentence."""
 MOST_LEAD = 10.0
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`none`, `right`: logistic regressions over `Signs`, by name, with a constant, for the probability that there is
-    no answer, and for that that the sentence alone is right. None: a reader's own thresholds decide (`SpanReader`)."""
+    """When to answer. `none`, `right`: logistic regressions over `AnswerFeatures`, with a constant. They give the
+    probability that there is no answer (p_none) and that the sentence alone is right (p_right). None: a reader's own
+    thresholds decide (`SpanReader`)."""
 
-    none: Signs | None = None
-    right: Signs | None = None
+    none: Weights | None = None
+    right: Weights | None = None
     none_above: float = 1.0
     """p_none from which no answer is given."""
     sure_above: float = 0.0
@@ -58,21 +61,21 @@ class Decision:
     sure_threshold: float | None = None
     """Without a reader: how far a sentence must stand out not to be a guess."""
 
-    def p_none(self, signs: Signs) -> float:
+    def p_none(self, features: AnswerFeatures) -> float:
         assert self.none is not None, "fitted with a reader"
-        return _logistic(weighed(self.none, signs))
+        return _logistic(weighed(self.none, features))
 
-    def p_right(self, signs: Signs) -> float:
+    def p_right(self, features: AnswerFeatures) -> float:
         assert self.right is not None, "fitted with a reader"
-        return _logistic(weighed(self.right, signs))
+        return _logistic(weighed(self.right, features))
 
-    def is_sure(self, signs: Signs) -> bool:
-        return self.p_right(signs) >= self.sure_above
+    def is_sure(self, features: AnswerFeatures) -> bool:
+        return self.p_right(features) >= self.sure_above
 
 
-def weighed(weights: Signs, signs: Signs) -> float:
-    """The sum; a sign that is not known weighs nothing."""
-    return sum(weight * (1.0 if name == CONSTANT else signs.get(name, 0.0)) for name, weight in weights.items())
+def weighed(weights: Weights, features: AnswerFeatures) -> float:
+    """The weighted sum; a feature that is not known counts 0."""
+    return sum(weight * (1.0 if name == CONSTANT else features.get(name, 0.0)) for name, weight in weights.items())
 
 
 def log_odds(probability: float) -> float:
@@ -134,8 +137,8 @@ class Ranker:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
         if not len(ranker.features) == len(ranker.before) == len(ranker.after):
             raise ModelError(f"{file} has other numbers of features and weights; copy the checkpoint again.")
-        signs = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
-        if unknown := signs - {*ranker.features, *SIGNS}:
+        features = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
+        if unknown := features - {*ranker.features, *ANSWER_FEATURES}:
             raise ModelError(
                 f"{file} weighs what is not known: {', '.join(sorted(unknown))}; copy the checkpoint again."
             )
@@ -162,13 +165,13 @@ class Ranker:
 
 def _decision(given: Mapping[str, Any]) -> Decision:
     """Raises ValueError, TypeError, KeyError or AttributeError for anything else than what `save` wrote."""
-    signs = {
-        name: None if given[name] is None else {str(sign): float(weight) for sign, weight in given[name].items()}
+    features = {
+        name: None if given[name] is None else {str(feature): float(weight) for feature, weight in given[name].items()}
         for name in ("none", "right")
     }
     names = ("none_above", "sure_above", "answer_threshold", "sure_threshold")
     numbers = {name: None if given[name] is None else float(given[name]) for name in names}
-    return Decision(**signs, **numbers)  # type: ignore[arg-type]
+    return Decision(**features, **numbers)  # type: ignore[arg-type]
 
 
 def reader_digest(folder: Path) -> str:

@@ -67,7 +67,7 @@ def outcome_of_reading(ranker: Ranker, reader: SpanReader, best: Quotation) -> O
     assert best.probability is not None and best.p_none is not None, "a reader read it"
     decision = ranker.decision
     if ranker.weighs_reading:
-        none, sure = decision.p_none(best.signs) >= decision.none_above, best.sure
+        none, sure = decision.p_none(best.features) >= decision.none_above, best.sure
     else:
         none, sure = best.p_none >= reader.absent_above, best.probability >= reader.sure_above
     return "not_found" if none else "found" if sure else "perhaps"

@@ -146,7 +146,7 @@ class Decoder:
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
         if reader is not None and best is not None and best.probability is not None and best.p_none is not None:
-            decoded.p_none = ranker.decision.p_none(best.signs) if ranker.weighs_reading else best.p_none
+            decoded.p_none = ranker.decision.p_none(best.features) if ranker.weighs_reading else best.p_none
             outcome = outcome_of_reading(ranker, reader, best)
         elif retrieved.sure:
             p_right = found.confidence

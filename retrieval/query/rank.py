@@ -109,24 +109,24 @@ class Weighed:
                 shares[block] = max(shares[block], share)
         return shares
 
-    def signs(self, number: int) -> dict[str, float]:
-        """What is known of a sentence by itself and among the others, see `model.reading.ranker.Signs`."""
-        signs = dict(zip(self.ranker.features, self.features_SF[number].tolist(), strict=True))
-        signs |= {"block": self.sentences.block, "unmatched": self.sentences.unmatched}
+    def answer_features(self, number: int) -> dict[str, float]:
+        """Of a sentence by itself and among the others, see `model.reading.ranker.AnswerFeatures`."""
+        features = dict(zip(self.ranker.features, self.features_SF[number].tolist(), strict=True))
+        features |= {"block": self.sentences.block, "unmatched": self.sentences.unmatched}
         others_S = self.scores_S.clone()
         others_S[number] = -torch.inf
         lead = float(self.scores_S[number] - others_S.max()) if len(others_S) > 1 else MOST_LEAD
-        signs["lead"] = min(max(lead, -MOST_LEAD), MOST_LEAD)
+        features["lead"] = min(max(lead, -MOST_LEAD), MOST_LEAD)
         if self.sentences.p_none is not None:
-            signs["none"] = log_odds(self.sentences.p_none)
-        return signs
+            features["none"] = log_odds(self.sentences.p_none)
+        return features
 
     def is_sure(self, number: int) -> bool:
         """Whether a sentence is more than a guess. A question never is, as it answers nothing; a ranker that was
         not fitted with a reader guesses nothing else."""
         if is_question(self.sentences.items[number].text):
             return False
-        return not self.ranker.weighs_reading or self.ranker.decision.is_sure(self.signs(number))
+        return not self.ranker.weighs_reading or self.ranker.decision.is_sure(self.answer_features(number))
 
 
 def weigh(sentences: Sentences, ranker: Ranker) -> Weighed:
@@ -162,7 +162,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
                 sentences.p_none,
             ),
             share=float(shares_S[number]),
-            signs=weighed.signs(number),
+            features=weighed.answer_features(number),
             sure=weighed.is_sure(number),
         )
         for number, sentence, pointing in chosen[:count]

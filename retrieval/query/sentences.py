@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
-from model.reading.ranker import Signs
+from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import announced_end, is_antecedent, refers_back
 from storage.records import Block
@@ -44,7 +44,7 @@ class Quotation:
 
     Where a reader read it also the chance that the answer stands in it, and that it stands in none of the candidates.
     `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores);
-    `signs`: what is known of it, see `model.reading.ranker.Signs`; `sure`: whether it is more than a guess.
+    `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess.
     """
 
     places: list[Place]
@@ -53,7 +53,7 @@ class Quotation:
     probability: float | None = None
     p_none: float | None = None
     share: float = 0.0
-    signs: Signs = field(default_factory=dict)
+    features: AnswerFeatures = field(default_factory=dict)
     sure: bool = False
 
 

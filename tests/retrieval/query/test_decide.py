@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model.errors import ModelError
-from model.reading.ranker import Decision, Ranker, Signs, log_odds
+from model.reading.ranker import AnswerFeatures, Decision, Ranker, log_odds
 from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
 from retrieval.query.sentences import Quotation
 from tests.tiny_reader import tiny_reader
@@ -23,12 +23,12 @@ FITTED = Decision(
 def judged(
     ranker: Ranker, reader, none: float, probability: float, block: float, sentence: float, unmatched: float
 ) -> str:
-    signs: Signs = {
+    features: AnswerFeatures = {
         "none": log_odds(none), "reader_logprob": math.log(max(probability, 1e-5)), "late_interaction": sentence,
         "block": block, "unmatched": unmatched,
     }  # fmt: skip
-    sure = ranker.weighs_reading and ranker.decision.is_sure(signs)
-    best = Quotation([], range(0), sentence, probability, none, signs=signs, sure=sure)
+    sure = ranker.weighs_reading and ranker.decision.is_sure(features)
+    best = Quotation([], range(0), sentence, probability, none, features=features, sure=sure)
     return outcome_of_reading(ranker, reader, best)
 
 
