@@ -233,8 +233,8 @@ def quoted_sentences(
         if passage is not None:
             if (likely := decoded.probability(one.share)) is not None:
                 passage = replace(passage, score=likely)
-            pointed = one.places[one.pointed.start : one.pointed.stop]
-            start, end = quoting.span(pointed) if pointed else (passage.start_index,) * 2
+            span = one.places[one.answer_span.start : one.answer_span.stop]
+            start, end = quoting.span(span) if span else (passage.start_index,) * 2
             yield QuotedSentence(passage, (start, end))
 
 

@@ -134,7 +134,7 @@ class Decoder:
                 return
             decoded.first_token_at = decoded.first_token_at or time.perf_counter()
             token_id = decoded.quoting.source.token_at(places[number])
-            token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.pointed)
+            token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.answer_span)
             decoded.tokens.append(token)
             yield token
 

@@ -1,16 +1,16 @@
-"""A quotation made whole: what it announces, what it refers back to, and where a list goes on. Grammar, not weighing.
+"""A quotation made whole: its continuation, its antecedent, and where a list goes on. Grammar, not weighing.
 
-- What announces something is quoted together with it: a list behind "are as follows:" or under a heading, the rows
-  behind a caption.
-- What a sentence refers back to is quoted together with it: "For this reason, ..." says nothing without the reason.
+- A sentence that introduces a list is quoted with its continuation: the items behind "are as follows:" or under a
+  heading, the rows behind a caption.
+- A sentence that refers back is quoted with its antecedent: "For this reason, ..." says nothing without the reason.
 """
 
 from __future__ import annotations
 
 import re
 
-LONGEST_ANNOUNCED = 700
-"""Characters of a quotation with what it announces; items that do not fit are left out."""
+LONGEST_CONTINUATION = 700
+"""Characters of a quotation with its continuation; items that do not fit are left out."""
 
 _MARK = r"(?:[•▪◦‣·●○■□➢✓❖→–—*-]\s+|o\s+(?=[A-Z])|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]\s+)"
 # An item goes on in lines that begin with a letter, or are indented and have no mark of their own.
@@ -21,7 +21,7 @@ _ROW = re.compile(r"\s*[^\n:;]{1,100}: [^\n;]{0,300};[^\n:]{0,100}: [^\n]*")
 _COLUMN_NAMES = re.compile(r"\s*[^\n]*\t[^\n]*(?=\n)")
 _CAPTION = re.compile(r"(?:table|tab\.|tabelle|tableau|tabla)\s+[\w.-]{1,8}[.:]?(?:\s|$)", re.I)
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
-_LONGEST_ANNOUNCED_HEADING = 80
+_LONGEST_HEADING = 80
 _ENDS = (".", "!", "?", "…", ";", ",")
 
 
@@ -30,13 +30,13 @@ def is_item(text: str) -> bool:
     return re.match(_MARK, text, re.I) is not None
 
 
-def announced_end(text: str, start: int, stop: int, limit: int | None = None) -> int:
-    """Where the quotation of `text[start:stop]` ends with what it announces, no further than `limit`; `stop` if it
-    announces nothing."""
-    limit = min(start + LONGEST_ANNOUNCED, len(text) if limit is None else limit)
+def continuation_end(text: str, start: int, stop: int, limit: int | None = None) -> int:
+    """Where the quotation of `text[start:stop]` ends with its continuation, no further than `limit`; `stop` if it has
+    none."""
+    limit = min(start + LONGEST_CONTINUATION, len(text) if limit is None else limit)
     said = text[start:stop].rstrip()
     is_caption = bool(_CAPTION.match(said))
-    is_heading = len(said) <= _LONGEST_ANNOUNCED_HEADING and not said.endswith(_ENDS) and not is_item(said)
+    is_heading = len(said) <= _LONGEST_HEADING and not said.endswith(_ENDS) and not is_item(said)
     if not (said.endswith(":") or is_caption or is_heading):
         return stop
     end = stop
@@ -56,7 +56,7 @@ def goes_on(text: str, position: int) -> bool:
     """Whether a list that begins before `position` has an item, or a part of one, behind it."""
     before: int | None = None
     for item in _ITEM_OF_LINES.finditer(
-        text, max(0, position - LONGEST_ANNOUNCED), min(len(text), position + LONGEST_ANNOUNCED)
+        text, max(0, position - LONGEST_CONTINUATION), min(len(text), position + LONGEST_CONTINUATION)
     ):
         follows = before is not None and not text[before : item.start()].strip()
         if item.end() > position:
@@ -65,8 +65,8 @@ def goes_on(text: str, position: int) -> bool:
     return False
 
 
-LONGEST_REFERENT = 300
-"""Characters of a sentence that is quoted only because the next one refers to it."""
+LONGEST_ANTECEDENT = 300
+"""Characters of an antecedent: a longer one is not quoted."""
 
 # First words that stand for something said before, by language; alone, or at the head of what is meant ("This rule").
 _POINTS_BACK = (
@@ -102,16 +102,16 @@ _BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 def refers_back(sentence: str) -> bool:
-    """Whether a sentence begins with words whose meaning stands in the sentence before it."""
+    """Whether a sentence begins with words that refer to the sentence before it."""
     return _REFERS.match(sentence) is not None and _OF_ITSELF.match(sentence) is None
 
 
 def is_antecedent(text: str, start: int, stop: int, following: int) -> bool:
-    """Whether `text[start:stop]` may be what the sentence that begins at `following` refers back to: a sentence of the
-    same paragraph that is not too long."""
+    """Whether the sentence at `following` may refer back to `text[start:stop]`: a sentence of the same paragraph that
+    is not too long."""
     said = text[start:stop]
     return (
-        stop - start <= LONGEST_REFERENT
+        stop - start <= LONGEST_ANTECEDENT
         and said.endswith((".", "!", ":", ";", "”", '"', ")"))
         and _BLANK_LINE.search(text, stop, following) is None
     )

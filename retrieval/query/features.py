@@ -74,7 +74,7 @@ class Sentences:
     @cached_property
     def terms(self) -> list[set[str]]:
         """Of each sentence with what it refers back to."""
-        return [terms_of(f"{each.referent} {each.text}") for each in self.items]
+        return [terms_of(f"{each.antecedent_text} {each.text}") for each in self.items]
 
     @cached_property
     def numbered(self) -> list[bool]:

@@ -42,7 +42,7 @@ _HEAD = 200  # characters at the beginning of a document, where its header and i
 
 Read = Callable[[Sequence[ReadPassage]], SpanReading]
 _Choice = tuple[int, Sentence, range]
-"""Number of a sentence, what to quote for it, and its pointed tokens."""
+"""Number of a sentence, what to quote for it, and its answer span in tokens."""
 
 
 def best_sentences(
@@ -135,7 +135,7 @@ def weigh(sentences: Sentences, ranker: Ranker) -> Weighed:
     features_SF = table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)
     if stage == "before":  # a reader knows by itself what only looks like an answer
-        scores_S = _without(scores_S, [not each.announced and not may_answer(each.text) for each in sentences.items])
+        scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])
     return Weighed(sentences, features_SF, scores_S, ranker)
 
 
@@ -144,19 +144,19 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
     sentences, scores_S = weighed.sentences, weighed.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
-    pointed = [range(0)] * len(items)
+    answer_spans = [range(0)] * len(items)
     if spans is not None:
-        pointed = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
-    chosen = list(_chosen(items, scores_S, pointed, count + MOST_AROUND))
+        answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
+    chosen = list(_chosen(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]
     if spans is not None and not (_is_whole(best[1]) or weighed.is_sure(best[0])):
         best = _with_context(items, _without(scores_S, sentences.others), best)
-        quoted = {*best[1].antecedent, *best[1].announced}
+        quoted = {*best[1].antecedent, *best[1].continuation}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
     return [
         replace(
             sentence.quoted(
-                pointing,
+                span,
                 float(matches_S[number]),
                 None if spans is None else spans[number].probability,
                 sentences.p_none,
@@ -165,7 +165,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
             features=weighed.answer_features(number),
             sure=weighed.is_sure(number),
         )
-        for number, sentence, pointing in chosen[:count]
+        for number, sentence, span in chosen[:count]
     ]
 
 
@@ -199,27 +199,29 @@ def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     return scores_S if all(unfit) else scores_S.masked_fill(torch.tensor(unfit), -torch.inf)
 
 
-def _chosen(items: Sequence[Sentence], scores_S: Tensor, pointed: Sequence[range], count: int) -> Iterator[_Choice]:
+def _chosen(
+    items: Sequence[Sentence], scores_S: Tensor, answer_spans: Sequence[range], count: int
+) -> Iterator[_Choice]:
     """The best sentences of different wording, best first."""
     wordings: set[str] = set()
     quoted: set[Place] = set()
     for number in scores_S.argsort(descending=True, stable=True).tolist():
         if scores_S[number] == -torch.inf or len(wordings) == count:
             break
-        sentence, pointing = items[number], pointed[number]
+        sentence, span = items[number], answer_spans[number]
         if sentence.places[0] in quoted:  # stands in a list that is quoted already
             continue
         if (wording := _wording(sentence.text)) not in wordings:
             wordings.add(wording)
-            quoted.update(sentence.antecedent + sentence.places + sentence.announced)
-            yield number, sentence, pointing
+            quoted.update(sentence.antecedent + sentence.places + sentence.continuation)
+            yield number, sentence, span
 
 
 def _is_whole(sentence: Sentence) -> bool:
     """Whether a sentence is quoted without what stands around it: a row, a field of a form, and what announces a list,
     which it is quoted with. Of 958 questions, 40 are guesses at fields: alone 20.75 of them are right, 26 with what
     stands around them, which is hard to read."""
-    return bool(sentence.announced) or is_row(sentence.text) or is_field(sentence.text)
+    return bool(sentence.continuation) or is_row(sentence.text) or is_field(sentence.text)
 
 
 def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:
@@ -229,7 +231,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
     Of 329 questions about documents that nothing was made for, before any is refused, 0.698 are answered by the
     sentence alone, 0.743 with surroundings for guesses, 0.790 with surroundings for all.
     """
-    number, best, pointing = choice
+    number, best, span = choice
     first, last = number, number
     while True:
         around = [at for at in (first - 1, last + 1) if 0 <= at < len(items) and items[at].run == best.run]
@@ -247,7 +249,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
     places = list(dict.fromkeys(place for each in items[first : last + 1] for place in each.places))
     begins, ends = places.index(best.places[0]), places.index(best.places[-1]) + 1
     before = places[:begins] if first < number else best.antecedent
-    return number, replace(best, places=places[begins:ends], antecedent=before, announced=places[ends:]), pointing
+    return number, replace(best, places=places[begins:ends], antecedent=before, continuation=places[ends:]), span
 
 
 def _wording(text: str) -> str:

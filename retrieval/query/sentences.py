@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from model.inference.constrained_decoding import Place, QuoteSource, word_starts
 from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
-from retrieval.query.extend import announced_end, is_antecedent, refers_back
+from retrieval.query.extend import continuation_end, is_antecedent, refers_back
 from storage.records import Block
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ class Hit:
 
 @dataclass(frozen=True)
 class Quotation:
-    """Places of a sentence's tokens, which of them are the answer span, and its late-interaction score.
+    """A sentence to quote: its tokens, the answer span among them (numbers in `places`), its late-interaction score.
 
-    Where a reader read it also the chance that the answer stands in it, and that it stands in none of the candidates.
-    `share`: how likely it is the one that answers, if one of the candidates' does (the softmax of the ranker's scores);
+    `probability`, `p_none`: that it answers, and that no candidate does, as a reader says; None without a reader.
+    `share`: probability that it answers, given that one of the sentences does (softmax of the ranker's scores);
     `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess.
     """
 
     places: list[Place]
-    pointed: range
+    answer_span: range
     score: float = 0.0
     probability: float | None = None
     p_none: float | None = None
@@ -68,8 +68,8 @@ class PlacedBlock:
 @dataclass(frozen=True)
 class Sentence:
     """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `antecedent`: tokens of what is quoted before it, which it refers back to; `announced`: of what is quoted behind
-    it."""
+    `antecedent`: tokens of the sentence that it refers back to, quoted before it; `continuation`: tokens of the list
+    that it introduces, quoted behind it."""
 
     places: list[Place]
     text: str
@@ -78,15 +78,14 @@ class Sentence:
     stop: int
     ends: list[int]
     antecedent: list[Place]
-    announced: list[Place]
-    referent: str = ""
-    """Text of the antecedent."""
+    continuation: list[Place]
+    antecedent_text: str = ""
 
-    def quoted(self, pointed: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
-        """With what it refers back to and what it announces; `pointed` counts from its own first token."""
+    def quoted(self, answer_span: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
+        """With antecedent and continuation; `answer_span` counts from its own first token."""
         first = len(self.antecedent)
-        places = self.antecedent + self.places + self.announced
-        return Quotation(places, range(first + pointed.start, first + pointed.stop), score, probability, p_none)
+        places = self.antecedent + self.places + self.continuation
+        return Quotation(places, range(first + answer_span.start, first + answer_span.stop), score, probability, p_none)
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""
@@ -109,15 +108,23 @@ def sentences_of_run(
         tokens = _tokens_within(placed, run, start, stop)
         if tokens:
             places, ends = zip(*tokens, strict=True)
-            more = _tokens_within(placed, run, stop, announced_end(text, start, stop, last))
-            announced = [place for place, _ in more if place not in places]
-            antecedent, referent = [], ""
+            more = _tokens_within(placed, run, stop, continuation_end(text, start, stop, last))
+            continuation = [place for place, _ in more if place not in places]
+            antecedent, antecedent_text = [], ""
             if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
                 antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
-                referent = text[slice(*previous)]
+                antecedent_text = text[slice(*previous)]
             start, stop = max(start, first), min(stop, last)
             yield Sentence(
-                list(places), text[start:stop], run[0], start, stop, list(ends), antecedent, announced, referent
+                list(places),
+                text[start:stop],
+                run[0],
+                start,
+                stop,
+                list(ends),
+                antecedent,
+                continuation,
+                antecedent_text,
             )
 
 

@@ -20,7 +20,7 @@ def quoted(text, **chances):
     quoting = Quoting(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
     found = best_sentences(quoting, zeros, {"d": text}, read=reading_of(**chances), count=3)
-    pointed = [each.places[each.pointed.start : each.pointed.stop] for each in found]
+    pointed = [each.places[each.answer_span.start : each.answer_span.stop] for each in found]
     spelt = ["".join(text[a:b] for _, a, b in map(lambda place: quoting.place(*place), places)) for places in pointed]
     return [text[slice(*quoting.span(each.places))] for each in found], spelt
 

@@ -49,7 +49,7 @@ def test_the_words_that_answer_stay_marked():
     quoting = Quoting(model, blocks)
     matches_QCL, read = torch.zeros(1, len(blocks), 16), reading_of(road=0.4)
     (found,) = best_sentences(quoting, matches_QCL, {"d": TEXT}, read=read, ranker=RANKER)
-    marked = found.places[found.pointed.start : found.pointed.stop]
+    marked = found.places[found.answer_span.start : found.answer_span.stop]
     assert TEXT[slice(*quoting.span(marked))] == "road"
 
 

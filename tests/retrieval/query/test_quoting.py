@@ -101,7 +101,7 @@ def test_the_reader_points_at_words() -> None:
     quoting = Quoting(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
     (found,) = best_sentences(quoting, zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
-    assert spell(quoting, blocks, found.places[found.pointed.start : found.pointed.stop]) == "surveyors"
+    assert spell(quoting, blocks, found.places[found.answer_span.start : found.answer_span.stop]) == "surveyors"
 
 
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:

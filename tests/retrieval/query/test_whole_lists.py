@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from retrieval.query.extend import announced_end, goes_on, is_item
+from retrieval.query.extend import continuation_end, goes_on, is_item
 from retrieval.query.retrieve import Candidates, Retrieved
 from retrieval.query.whole_lists import with_whole_lists
 
@@ -35,12 +35,14 @@ def test_two_lists_apart_are_two_lists() -> None:
 
 def test_a_heading_announces_a_list_of_two_items_or_more() -> None:
     text = "Agenda\n● Welcome\n● News\n\nWho comes is welcome."
-    assert text[: announced_end(text, 0, len("Agenda"))] == "Agenda\n● Welcome\n● News"
+    assert text[: continuation_end(text, 0, len("Agenda"))] == "Agenda\n● Welcome\n● News"
     single = "Agenda\n● Welcome\n\nWho comes is welcome."
-    assert announced_end(single, 0, len("Agenda")) == len("Agenda")
+    assert continuation_end(single, 0, len("Agenda")) == len("Agenda")
     prose = "It is closed.\n● Welcome\n● News"
-    assert announced_end(prose, 0, len("It is closed.")) == len("It is closed."), "a whole sentence announces nothing"
-    assert announced_end(text, 7, 16) == 16 and is_item(text[7:16]), "nor does an item"
+    assert continuation_end(prose, 0, len("It is closed.")) == len("It is closed."), (
+        "a whole sentence announces nothing"
+    )
+    assert continuation_end(text, 7, 16) == 16 and is_item(text[7:16]), "nor does an item"
 
 
 def snapshot_of(ordinals, documents):
