@@ -68,13 +68,13 @@ Held = Callable[[Sequence[str]], float]
 @dataclass(frozen=True, eq=False)
 class Shown:
     """What one question was shown. `document`: the stored one that it is about; `held`: how much of its answer some
-    texts hold; `spelled`: the text of a quotation; `text_of`: of each document that sentences come from."""
+    texts hold; `quoted_text`: the text of a quotation; `text_of`: of each document that sentences come from."""
 
     document: str
     sentences: Sentences
     title_of: Mapping[str, str]
     held: Held
-    spelled: Callable[[Quotation], str]
+    quoted_text: Callable[[Quotation], str]
     answerable: bool
     text_of: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Shown:
     def quoted(self, ranker: Ranker) -> tuple[AnswerFeatures, float]:
         """What is known of the quotation, and how much of the answer it holds."""
         (best,) = choose(weigh(self.sentences, ranker), 1)
-        return best.features, self.held([self.spelled(best)]) if self.answerable else 0.0
+        return best.features, self.held([self.quoted_text(best)]) if self.answerable else 0.0
 
 
 def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
@@ -109,17 +109,23 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         found, candidates = retrieved.found, retrieved.candidates
         quoting = quoting_from(workspace, passages, candidates)
         sentences = candidate_sentences(
-            workspace, index, passages, found, candidates, quoting, lambda each: reader.read(retrieved.spelled, each)
+            workspace,
+            index,
+            passages,
+            found,
+            candidates,
+            quoting,
+            lambda each: reader.read(retrieved.corrected_question, each),
         )
     if not sentences.items:
         return None
 
-    def spelled(quotation: Quotation) -> str:
+    def quoted_text(quotation: Quotation) -> str:
         return "".join(text for text, _ in quoting.words(quotation.places))
 
     text_of = {each: passages.text(each) for each in set(sentences.documents)}
     title_of = {each: passages.name(each) for each in text_of}
-    return Shown(document, sentences, title_of, held, spelled, bool(row["answers"]), text_of)
+    return Shown(document, sentences, title_of, held, quoted_text, bool(row["answers"]), text_of)
 
 
 def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str, float]:

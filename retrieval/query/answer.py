@@ -164,7 +164,7 @@ class Answerer:
         """What the quoted sentence stands in, then passages by how likely they answer, or where nobody read by
         search."""
         candidates, quoted = retrieved.candidates, decoded.quoted
-        scores_C, joined = candidates.found_scores(retrieved.found.scores_C), retrieved.found.joined
+        scores_C, joined = candidates.retrieval_scores(retrieved.found.scores_C), retrieved.found.joined
         likely_C: Sequence[float] = [0.0] * len(candidates)
         if decoded.shares_C:
             likely_C, joined = [decoded.probability(share) or 0.0 for share in decoded.shares_C], max

@@ -76,8 +76,8 @@ class Decoder:
         self._model = workspace.opened.model
         self._question, self._sampling = question, question.sampling(self._model)
 
-    def reader(self, retrieved: Retrieved) -> Decoded:
-        """The sentences that may be quoted, and the outcome; nothing is generated."""
+    def decide(self, retrieved: Retrieved) -> Decoded:
+        """Rank the sentences that may be quoted, and decide the outcome; nothing is generated."""
         model, candidates, decoded = self._model, retrieved.candidates, Decoded()
         if not retrieved.answerable:
             return decoded
@@ -93,7 +93,7 @@ class Decoder:
         opened, candidates = self._workspace.opened, retrieved.candidates
         read = None
         if opened.reader is not None:
-            read = partial(opened.reader.read, retrieved.spelled, points_of=self._workspace.read_together)
+            read = partial(opened.reader.read, retrieved.corrected_question, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
         sentences = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
         if not sentences.items:
@@ -106,7 +106,7 @@ class Decoder:
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Gives the tokens as they come; returns all of them with their evidence."""
-        decoded = self.reader(retrieved)
+        decoded = self.decide(retrieved)
         if decoded.outcome == "not_found":
             return decoded
         if decoded.quotations:
@@ -154,5 +154,5 @@ class Decoder:
                 p_right = p_right_of_search(found.matched, [quotation.score for quotation in quotations])
             by_tokens = self._model.config.ranks_by_tokens
             outcome = outcome_of_search(ranker.decision, p_right, found.in_scope, by_tokens=by_tokens)
-        insisted = retrieved.insisted or (self._question.anyway and outcome == "not_found")
-        return "perhaps" if insisted else outcome
+        forced = retrieved.forced or (self._question.anyway and outcome == "not_found")
+        return "perhaps" if forced else outcome

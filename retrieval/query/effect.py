@@ -65,7 +65,7 @@ def _quoted(
         retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question))
         left_out = snapshot.positions_of_blocks(question.without)
         decoder = Decoder(workspace, index, builder, question)
-        decoded = decoder.look(retrieved.over(retrieved.candidates.without(left_out)))
+        decoded = decoder.decide(retrieved.over(retrieved.candidates.without(left_out)))
         found = decoded.outcome != "not_found"
         likely = decoded.probability(decoded.quotations[0].share) if decoded.quotations else None
         sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None) if found else None

@@ -29,7 +29,7 @@ from retrieval.index.terms import half_width
 from retrieval.query.features import Asked, Sentences, table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
-from retrieval.query.search import Found
+from retrieval.query.search import SearchResult
 from retrieval.query.sentences import BySentence, Quotation, Quoting, Sentence
 
 LONGEST_WITH_CONTEXT = 400
@@ -268,7 +268,7 @@ def candidate_sentences(
     workspace: Workspace,
     index: MemoryIndex,
     passages: PassageBuilder,
-    found: Found,
+    found: SearchResult,
     candidates: Candidates,
     quoting: Quoting,
     read: Read | None,
@@ -297,7 +297,7 @@ def rank(
     workspace: Workspace,
     index: MemoryIndex,
     passages: PassageBuilder,
-    found: Found,
+    found: SearchResult,
     candidates: Candidates,
     quoting: Quoting,
     count: int,

@@ -26,7 +26,7 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import TURNS, with_conversation
 from retrieval.query.question import Question
-from retrieval.query.search import Found, find_blocks, hits_of
+from retrieval.query.search import SearchResult, find_blocks, hits_of
 from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 from retrieval.types.answers import Space
@@ -62,7 +62,7 @@ class Candidates:
     def document_ids(self) -> list[str]:
         return self.snapshot.documents_of(self.positions_C)
 
-    def found_scores(self, scores_F: Tensor) -> Tensor:
+    def retrieval_scores(self, scores_F: Tensor) -> Tensor:
         """scores_C of the candidates, from those of the blocks found (best first); 0 for blocks beside them."""
         padded = torch.cat((scores_F, torch.zeros(1)))
         return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
@@ -104,19 +104,19 @@ class Candidates:
 class Retrieved:
     """What search found for a question, and what an answer may read of it."""
 
-    spelled: str
-    """The question in the spelling of the library."""
+    corrected_question: str
+    """The question with its words spelled as in the library."""
     asked: str
-    """The question with what it needs of the conversation before it."""
-    found: Found
+    """The question, made to stand alone with words of the conversation before it."""
+    found: SearchResult
     candidates: Candidates
     quote: bool
     answerable: bool
     """Whether to look for an answer."""
     sure: bool
-    """Whether search alone takes the memory to hold one."""
-    insisted: bool
-    """Whether one is written only because the user wants the nearest."""
+    """Whether search alone is confident that the memory holds one."""
+    forced: bool
+    """Whether one is given only because the user asked for the nearest (`Question.anyway`)."""
     finished_at: float
     """By `time.perf_counter`."""
 
@@ -140,8 +140,8 @@ def retrieve(
 ) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
-    spelled = corrected(workspace.catalogue, workspace.opened.model, question.text)
-    asked = _asked(workspace, question, spelled)
+    corrected_question = corrected(workspace.catalogue, workspace.opened.model, question.text)
+    asked = _asked(workspace, question, corrected_question)
     with naming_damage(index):
         count = CANDIDATES_PER_PASSAGE * question.k
         found = find_blocks(workspace, snapshot, asked, count, question.scope, without=question.without)
@@ -157,15 +157,15 @@ def retrieve(
     sure = is_answerable(ranker.decision, found.confidence, found.in_scope, by_tokens=config.ranks_by_tokens)
     weighs = ranker.weighs_reading and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
-    insisted = answerable and not sure and not weighs
-    return Retrieved(spelled, asked, found, candidates, quote, answerable, sure, insisted, finished_at)
+    forced = answerable and not sure and not weighs
+    return Retrieved(corrected_question, asked, found, candidates, quote, answerable, sure, forced, finished_at)
 
 
-def _asked(workspace: Workspace, question: Question, spelled: str) -> str:
+def _asked(workspace: Workspace, question: Question, corrected_question: str) -> str:
     if question.conversation_id is None:
-        return with_conversation(spelled, [turn.question for turn in question.earlier])
+        return with_conversation(corrected_question, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)
-    return with_conversation(spelled, [head.question for head in reversed(heads)])
+    return with_conversation(corrected_question, [head.question for head in reversed(heads)])
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:
@@ -180,7 +180,7 @@ def whole_scope(snapshot: MemorySnapshot, within: Tensor | None) -> Candidates:
 
 
 def choose_candidates(
-    snapshot: MemorySnapshot, found: Found, config: LandmarkConfig, k: int, *, whole_sentences: bool
+    snapshot: MemorySnapshot, found: SearchResult, config: LandmarkConfig, k: int, *, whole_sentences: bool
 ) -> Candidates:
     """What an answer of at most k passages may read. `whole_sentences`: and the blocks beside the k best, so that a
     sentence that crosses blocks can be quoted whole; nothing else is quoted then."""

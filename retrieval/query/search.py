@@ -1,4 +1,4 @@
-"""Search: which blocks would the question's attention go to.
+"""Search: which blocks the question's attention would go to.
 
 - Landmarks rank all blocks. Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h]
   * landmark logit[y, h, q, n] / Q. As the logarithm of a gate is its logit minus a term that is the same for all
@@ -94,12 +94,12 @@ class TokenMatches:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """Blocks found for a question, best first, by position in the snapshot.
 
-    `scores_C`: gate mass (0..1, over all blocks in scope 1), or with `ranks_by_tokens` the late-interaction score
-    and what terms and names add to it, as a share of the most that all may be. `matched`: late-interaction scores
-    alone, best first; doubt is calibrated with these.
+    `scores_C`: gate mass (0..1, over all blocks in scope 1). With `ranks_by_tokens`: the late-interaction score and
+    what terms and names add to it, divided by the highest possible sum. `matched`: late-interaction scores alone, best
+    first; the decision is calibrated with these.
     """
 
     question: EncodedQuestion
@@ -127,7 +127,7 @@ def find_blocks(
     scope: Scope | None,
     *,
     without: Sequence[int] = (),
-) -> Found:
+) -> SearchResult:
     """The `count` best blocks in scope. Takes its own turn at the model. `without`: ids of blocks that are left out.
 
     Raises `InvalidRequest` for a question that cannot be encoded, `storage.errors.DamagedMemory` if keys that must be
@@ -145,7 +145,7 @@ def find_blocks(
         if not by_tokens:
             confidence = confidence_of(ranking, in_scope)
             gates_C = ranking.gates
-            return Found(
+            return SearchResult(
                 question, titles, ranking.positions, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
             )
         held = held_terms(workspace, snapshot, question.asked.terms, within)
@@ -165,7 +165,9 @@ def find_blocks(
     missing = missing_of(kept) - asked.dates  # which have stood in other words already
     unmatched = 0.0 if asks_for_a_survey(text) else len(missing) / max(1, len(asked.terms - asked.dates))
     positions_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERMS + NAMES)).clamp(0.0, 1.0)
-    return Found(question, titles, positions_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches)
+    return SearchResult(
+        question, titles, positions_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
+    )
 
 
 def _with_words(
@@ -207,7 +209,7 @@ def share_of_names(asked: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
 
 
 def with_exact(
-    workspace: Workspace, snapshot: MemorySnapshot, query: str, found: Found, scope: Scope | None
+    workspace: Workspace, snapshot: MemorySnapshot, query: str, found: SearchResult, scope: Scope | None
 ) -> tuple[Tensor, Tensor]:
     """positions_C and scores_C of the blocks found, with those first in which the query stands word for word; these
     have the best score."""

@@ -39,13 +39,13 @@ class Asker:
     def _probability(self, question: Question, snapshot: MemorySnapshot, candidate: Candidate) -> float:
         retrieved = retrieve(self.workspace, self.index, snapshot, question)
         decoder = Decoder(self.workspace, self.index, self.passages, question)
-        looked = decoder.look(retrieved)
-        if looked.outcome != "found" or looked.quoting is None or not looked.quotations:
+        decided = decoder.decide(retrieved)
+        if decided.outcome != "found" or decided.quoting is None or not decided.quotations:
             return 0.0
-        quotation = looked.quotations[0]
+        quotation = decided.quotations[0]
         if not quotation.places:
             return 0.0
-        start, end = looked.quoting.span(quotation.places)
+        start, end = decided.quoting.span(quotation.places)
         same = start < candidate.stop and candidate.start < end
         if candidate.kind == "heading":  # answered by what follows it
             same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING

@@ -237,7 +237,7 @@ def quoted_beside(
     builder = builder.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = retrieve(workspace, index, snapshot, alone)
-        decoded = Decoder(workspace, index, builder, alone).look(retrieved)
+        decoded = Decoder(workspace, index, builder, alone).decide(retrieved)
         sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
     if sentence is None or decoded.outcome == "not_found":
         return Beside(None, "not_found")
