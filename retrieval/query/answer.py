@@ -98,9 +98,9 @@ class Answerer:
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
             memory_share=reading.mass.memory_share if reading and reading.mass else 0.0,
-            layers=loaded.model.memory_layers if evidence.heat else (),
-            heads=loaded.model.num_heads if evidence.heat else 0,
-            heat=evidence.heat,
+            layers=loaded.model.memory_layers if evidence.attention_map else (),
+            heads=loaded.model.num_heads if evidence.attention_map else 0,
+            heat=evidence.attention_map,
             timings=Timings(
                 retrieved.finished_at - self._began,
                 decoded.first_token_at - self._began if decoded.first_token_at else 0.0,
@@ -182,15 +182,15 @@ class Answerer:
         candidates, masses = retrieved.candidates, mass.masses
         order = sorted(masses, key=lambda c: (-masses[c], -c))
         ids = candidates.snapshot.blocks.ids_N[candidates.positions_C[order].numpy()].tolist()
-        heat = {
-            block_id: tuple(tuple(round(cell, 6) for cell in row) for row in mass.heat_YH(c).tolist())
+        attention_map = {
+            block_id: tuple(tuple(round(cell, 6) for cell in row) for row in mass.mean_mass_YH(c).tolist())
             for block_id, c in list(zip(ids, order, strict=True))[:MAPPED_BLOCKS]
         }
         scores = torch.tensor([masses[c] for c in order])
         hits = hits_of(candidates.snapshot, candidates.positions_C[order], scores)
         passages = self._passages.passages(join_neighbours(hits, self._question.k), sum)
         documents = tuple(set(candidates.snapshot.documents_of(candidates.positions_C[order])))
-        return _Evidence(passages, self._near_misses(retrieved, passages), heat, documents, tuple(ids))
+        return _Evidence(passages, self._near_misses(retrieved, passages), attention_map, documents, tuple(ids))
 
     def _near_misses(self, retrieved: Retrieved, shown: Sequence[Passage]) -> list[Passage]:
         """The best of the search that are not shown already."""
@@ -215,7 +215,7 @@ def _readable(retrieved: Retrieved, evidence: _Evidence) -> Sequence[int]:
 class _Evidence:
     passages: list[Passage]
     near_misses: list[Passage]
-    heat: dict[int, tuple[tuple[float, ...], ...]]
+    attention_map: dict[int, tuple[tuple[float, ...], ...]]
     document_ids: tuple[str, ...]
     """Of everything that attention read."""
     read: tuple[int, ...] = ()

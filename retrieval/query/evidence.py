@@ -78,14 +78,14 @@ class AnswerMass:
         weighed_U = torch.einsum("yh,yhu->u", self._shares_YH, mass_YHU) if len(ids_U) else torch.zeros(0)
         return TokenMass(ids_U, weighed_U, share)
 
-    def heat_YH(self, block: int) -> Tensor:
+    def mean_mass_YH(self, block: int) -> Tensor:
         """Mean mass of a block over the tokens so far; zeros for one that was not read."""
         return self._totals.get(block, torch.zeros_like(self._shares_YH)) / max(1, self._count)
 
     @property
     def masses(self) -> dict[int, float]:
         """Block of the reader -> mean over tokens and weighed heads: the answer's attention on each block read."""
-        return {block: float((self._shares_YH * self.heat_YH(block)).sum()) for block in self._totals}
+        return {block: float((self._shares_YH * self.mean_mass_YH(block)).sum()) for block in self._totals}
 
     @property
     def memory_share(self) -> float:

@@ -372,8 +372,8 @@ class Answer(Record):
     they answer, so that of the quoted sentence is first; else by search, after that of a quoted sentence.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
     quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`, only where
-    attention decided: block id -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow
-    `layers` (absolute numbers).
+    attention decided: the attention map, block id -> [memory layer][head] mean gate mass over the answer's tokens; its
+    rows follow `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
     False for the last. `confidence`: 0..1, of the search. `probability`: where a reader chose the sentence, how
     likely it answers; None for others and in older answers. `memory_share`: mean over tokens.

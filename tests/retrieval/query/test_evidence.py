@@ -50,7 +50,7 @@ def test_an_answers_mass_is_the_mean_over_its_tokens_and_adds_up_to_its_share():
     assert second.strongest(1) == [(1, pytest.approx(0.3))]
     assert answer.memory_share == pytest.approx((first.memory_share + second.memory_share) / 2)
     assert answer.masses[1] == pytest.approx((0.35 + 0.3) / 2)
-    assert answer.heat_YH(1)[0, 1] == pytest.approx((0.2 + 0.5) / 2)
+    assert answer.mean_mass_YH(1)[0, 1] == pytest.approx((0.2 + 0.5) / 2)
 
 
 def test_heads_count_by_their_weights_and_the_share_of_memory_by_all():
