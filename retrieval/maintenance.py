@@ -59,14 +59,14 @@ class Maintenance:
         self._view.check_administrator()
         return maintenance.gc(self._view.workspace, self._view.index, grace_seconds)
 
-    def note_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Record the words of stored blocks that lack them, as in a library of an older release, for as long as `go_on`
-        says so. Returns the number of shards done."""
-        from retrieval.index.rare_terms import note_terms  # the model's libraries take seconds to import
+    def index_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Index the terms of stored blocks that are not indexed yet (stored by an older release), as long as `go_on`.
+        Returns the number of shards indexed."""
+        from retrieval.index.inverted_index import index_terms  # the model's libraries take seconds to import
 
         self._view.check_administrator()
         with catalogue_errors():
-            return note_terms(self._view.workspace, go_on=go_on)
+            return index_terms(self._view.workspace, go_on=go_on)
 
     @catalogue_errors()
     def figures(self) -> Figures:

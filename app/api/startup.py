@@ -86,7 +86,7 @@ def _run(library: Library, home: Path, readiness: Readiness, stopping: threading
         offer_sample(library, home)
         library.warm_up()
         readiness.become("ready")
-        library.maintenance.note_terms(lambda: not stopping.is_set())
+        library.maintenance.index_terms(lambda: not stopping.is_set())
     except CairnError as error:
         readiness.become("failed")
         log.warning("%s", error)

@@ -44,7 +44,7 @@ from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
 from research.train.data.corpus import read_questions
 from research.train.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
-from retrieval.index.rare_terms import HeldTerms, most_rare
+from retrieval.index.inverted_index import Postings, most_rare
 from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys
 from retrieval.query.question import mean_query
@@ -216,7 +216,7 @@ def search_rankings(
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         positions_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
-        held = HeldTerms(positions_of.keys(), positions_of, frozenset(), len(texts))
+        held = Postings(positions_of.keys(), positions_of, frozenset(), len(texts))
         shares_C = held.shares(proposed_C.numpy())
         for name, each_C in ((f"{OURS}, words", scores_C), (f"{OURS}, words, rare ones propose", all_C)):
             order_C = (each_C + TERMS * shares_C).argsort(descending=True, stable=True)

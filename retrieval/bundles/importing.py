@@ -74,7 +74,7 @@ class Bundles:
         and `storage.bundle.BadBundle`: then nothing was changed.
         """
         # The model's libraries take seconds to import.
-        from retrieval.index.rare_terms import note_terms
+        from retrieval.index.inverted_index import index_terms
 
         path = Path(path)
         with catalogue_errors():
@@ -83,7 +83,7 @@ class Bundles:
             if not reingest:
                 for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
                     if imported.document_id is not None:
-                        note_terms(self._whole, imported.document_id)
+                        index_terms(self._whole, imported.document_id)
                     yield imported
                 return
         run = run_job or (lambda job: Jobs(self._view).run(job.id))

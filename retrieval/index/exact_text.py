@@ -16,7 +16,7 @@ from functools import cache
 import regex
 
 from retrieval.errors import InvalidRequest
-from retrieval.index.terms import asked_terms, number_of
+from retrieval.index.terms import asked_terms, term_id
 from retrieval.types.answers import place_of
 from retrieval.types.serialisation import Record
 from storage.catalogue import Catalogue
@@ -98,7 +98,7 @@ class Wanted:
 
 def documents_holding(catalogue: Catalogue, words: str) -> set[str]:
     """Ids of the documents that hold all of these words, by the words noted of their blocks."""
-    numbers = {number_of(term) for term in asked_terms(words)}
+    numbers = {term_id(term) for term in asked_terms(words)}
     return catalogue.documents_with_terms(numbers) if numbers else set()
 
 

@@ -67,14 +67,14 @@ def dates_in(text: str) -> set[str]:
     return dates
 
 
-def number_of(term: str) -> int:
-    """The number under which a term is noted. Words that share a number by chance propose some blocks too many."""
+def term_id(term: str) -> int:
+    """The number of a term in the inverted index: its CRC. Terms that share one propose some blocks too many."""
     return zlib.crc32(term.encode()) + 1
 
 
-def number_of_word(word: str) -> int:
-    """The number of the term that one word without punctuation is."""
-    return number_of(_form(folded(word)))
+def word_id(word: str) -> int:
+    """The term id of one word without punctuation."""
+    return term_id(_form(folded(word)))
 
 
 def crossing_terms(left: str, right: str) -> set[str]:

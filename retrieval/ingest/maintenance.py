@@ -184,7 +184,7 @@ def _orphans(workspace: Workspace) -> _Orphans:
 def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
     """Make damaged shards again, in order, from the tokens in the catalogue; blocks keep their numbers."""
     # The model's libraries take seconds to import.
-    from retrieval.index.rare_terms import note_terms
+    from retrieval.index.inverted_index import index_terms
     from retrieval.ingest.shard_writer import rebuild_shard
 
     began = time.monotonic()
@@ -209,7 +209,7 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
             failed.append((source, str(error)))
         else:
             repaired.append(source)
-    note_terms(workspace)
+    index_terms(workspace)
     return RepairReport(tuple(repaired), tuple(failed), blocks, time.monotonic() - began)
 
 

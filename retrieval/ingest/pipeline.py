@@ -28,7 +28,7 @@ from retrieval.extraction import character_places
 from retrieval.extraction.document import aside_notes
 from retrieval.extraction.extract import EXTRACTING, ExtractedDocument, ExtractProgress, extract
 from retrieval.extraction.versions import VERSION
-from retrieval.index.rare_terms import note_terms
+from retrieval.index.inverted_index import index_terms
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_store_space, original_of
@@ -196,7 +196,7 @@ class Ingestion:
             if first + per_shard < all_blocks and self._turn_is_over():
                 raise _GaveWay
         workspace = self._workspace
-        note_terms(workspace, self._job.document_id)
+        index_terms(workspace, self._job.document_id)
         write_sidecar(workspace.database, workspace.home, self._job.document_id, workspace.blobs, is_read=True)
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
         self._notify(self._catalogue.job(self._job.id))

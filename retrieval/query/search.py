@@ -6,7 +6,7 @@
   heads that share a KV head, with the block's landmark keys.
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
   blocks' tokens rank (`model.scoring.late_interaction`); blocks that hold rare terms of the question are proposed as
-  well (`retrieval.index.rare_terms`). Blocks gain that hold terms of the question, or whose document is called by
+  well (`retrieval.index.inverted_index`). Blocks gain that hold terms of the question, or whose document is called by
   them.
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
@@ -27,7 +27,7 @@ from model.scoring.late_interaction import best_matches, block_scores, token_mat
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.exact_text import blocks_holding
-from retrieval.index.rare_terms import HeldTerms, held_terms
+from retrieval.index.inverted_index import Postings, postings_of
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.terms import described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
@@ -148,7 +148,7 @@ def find_blocks(
             return SearchResult(
                 question, titles, ranking.positions, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
             )
-        held = held_terms(workspace, snapshot, question.asked.terms, within)
+        held = postings_of(workspace, snapshot, question.asked.terms, within)
         proposed_P = ranking.positions
         if len(proposed_P) < in_scope:
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), held.proposed()))
@@ -174,7 +174,7 @@ def _with_words(
     workspace: Workspace,
     snapshot: MemorySnapshot,
     asked: Set[str],
-    held: HeldTerms,
+    held: Postings,
     positions_C: Tensor,
     scores_C: Tensor,
 ) -> tuple[Tensor, Callable[[Tensor], Set[str]]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from retrieval.index.exact_text import Wanted
-from retrieval.index.terms import SMALL_WORDS, number_of_word
+from retrieval.index.terms import SMALL_WORDS, word_id
 from storage.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 def corrected(catalogue: Catalogue, model: LandmarkModel, question: str) -> str:
     """The question, with the words of the library in place of misspelt ones."""
     words = [match for match in _WORD.finditer(question) if _may_be_misspelt(match[0], model)]
-    held = catalogue.count_terms([number_of_word(match[0]) for match in words]) if words else {}
+    held = catalogue.count_terms([word_id(match[0]) for match in words]) if words else {}
     for match in reversed(words):  # from the end on, so that places stay
-        if number_of_word(match[0]) not in held and (right := _nearest(catalogue, match[0].lower())):
+        if word_id(match[0]) not in held and (right := _nearest(catalogue, match[0].lower())):
             right = right.capitalize() if match[0][0].isupper() else right
             question = question[: match.start()] + right + question[match.end() :]
     return question
@@ -42,7 +42,7 @@ def _may_be_misspelt(word: str, model: LandmarkModel) -> bool:
 
 def _nearest(catalogue: Catalogue, word: str) -> str:
     """The word of the library one letter away that most shards hold; "" if there is none."""
-    near = {number_of_word(one): one for one in _one_letter_away(word)}
+    near = {word_id(one): one for one in _one_letter_away(word)}
     counts = catalogue.count_terms(list(near))
     for number in sorted(counts, key=lambda one: counts[one], reverse=True)[:_TRIED]:
         if _stands_in(catalogue, near[number], number):

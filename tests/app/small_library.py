@@ -91,7 +91,7 @@ def without_model(home: Path) -> Iterator[Library]:
     (home / "sample-offered").touch()
     with Library.open(home, _never) as library:
         library.warm_up = lambda: None  # type: ignore[method-assign]
-        library.maintenance.note_terms = lambda go_on=None: 0  # type: ignore[method-assign]
+        library.maintenance.index_terms = lambda go_on=None: 0  # type: ignore[method-assign]
         yield library
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
-from retrieval.index import rare_terms
-from retrieval.index.rare_terms import held_terms, note_terms
+from retrieval.index import inverted_index
+from retrieval.index.inverted_index import index_terms, postings_of
 from retrieval.index.snapshot import MemorySnapshot
 from retrieval.index.terms import asked_terms
 from retrieval.library import Library
@@ -38,7 +38,7 @@ def proposed(library: Library, question: str, scope: Scope | None = None) -> lis
     """Texts of the blocks that rare words alone propose."""
     with library._index.open_snapshot(library._catalogue) as snapshot:
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
-        held = held_terms(library._workspace, snapshot, asked_terms(question), within)
+        held = postings_of(library._workspace, snapshot, asked_terms(question), within)
         return texts_of(library, snapshot, held.proposed())
 
 
@@ -68,21 +68,20 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
     monkeypatch.setattr(search, "TERMS", 2.0)
     assert "ZX-81" in found("Where do I send form ZX-81?")
-    monkeypatch.setattr(rare_terms, "PROPOSED", 0)
+    monkeypatch.setattr(inverted_index, "PROPOSED", 0)
     assert "ZX-81" not in found("Where do I send form ZX-81?")
 
 
 def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(library: Library) -> None:
     workspace = library._workspace
-    assert note_terms(workspace) == 0
+    assert index_terms(workspace) == 0
     rare_terms_before = proposed(library, "ZX-81")
     for shard in workspace.catalogue.shards():
         workspace.catalogue.put_terms(shard.id, {}, rule=0)
     assert proposed(library, "ZX-81") == []
-    assert library.maintenance.note_terms(lambda: False) == 0
-    assert (
-        library.maintenance.note_terms() == len(workspace.catalogue.shards()) and library.maintenance.note_terms() == 0
-    )
+    assert library.maintenance.index_terms(lambda: False) == 0
+    assert library.maintenance.index_terms() == len(workspace.catalogue.shards())
+    assert library.maintenance.index_terms() == 0
     assert proposed(library, "ZX-81") == rare_terms_before
     library.documents.delete([document.id for document in library.documents.list() if document.title == "forms"])
     assert proposed(library, "ZX-81") == []
@@ -109,7 +108,7 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
 
 def test_blocks_are_worth_what_rare_terms_they_hold(library: Library) -> None:
     with library._index.open_snapshot(library._catalogue) as snapshot:
-        held = held_terms(library._workspace, snapshot, {"zx-81", "form", "zebra"}, None)
+        held = postings_of(library._workspace, snapshot, {"zx-81", "form", "zebra"}, None)
         everywhere = np.arange(snapshot.num_blocks)
         shares = held.shares(everywhere)
         assert shares.max() > 0.9 and (shares > 0.5).sum() == 1, "a code says more than a word of every block"

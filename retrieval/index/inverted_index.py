@@ -1,8 +1,9 @@
-"""Blocks that hold words of a question, whatever their landmarks say.
+"""The inverted index: which blocks hold terms of a question, whatever their landmarks say.
 
-A landmark is what a block is about. Among millions of blocks it does not always propose the one that holds a name, a
-number or a code, so blocks with such words are proposed as well, and of all that are proposed those gain that hold the
-question's words. Words of a block are noted when it is stored (`storage.catalogue.terms`).
+A landmark is what a block is about. Among millions of blocks it does not always propose the one with a name, a number
+or a code. So blocks that hold rare terms of the question are proposed as well, and every proposed block gains by the
+terms that it holds, weighed by inverse document frequency. A block's terms are indexed when it is stored
+(`storage.catalogue.terms`).
 
 Axes: C blocks.
 """
@@ -22,51 +23,51 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
-from retrieval.index.terms import SMALL_WORDS, crossing_terms, number_of, terms_of
+from retrieval.index.terms import SMALL_WORDS, crossing_terms, term_id, terms_of
 
 RULE = 4
-"""Of `terms.terms_of` and `terms.number_of`: another rule notes all words anew."""
+"""Version of `terms.terms_of` and `terms.term_id`. Another one indexes everything again."""
 PROPOSED = 64
 RARE_SHARE = 0.01
-"""A word proposes blocks if at most this share of them holds it, or at most ALWAYS_RARE."""
+"""A term proposes blocks if at most this share of them holds it, or at most ALWAYS_RARE."""
 ALWAYS_RARE = 16
 MOST_SHARDS = 2000
-"""Words that more shards hold are not looked up."""
+"""Terms that more shards hold are not looked up."""
 _SHARDS_AT_ONCE = 64
 
 
-def note_terms(
+def index_terms(
     workspace: Workspace, document_id: str | None = None, *, go_on: Callable[[], bool] = lambda: True
 ) -> int:
-    """Note the words of all shards for which this was not done, or of one document's, as long as `go_on`. Returns of
-    how many shards. Questions go first."""
-    noted = 0
+    """Index the terms of all shards that are not indexed yet, or of one document's, as long as `go_on`. Returns the
+    number of shards indexed. Questions go first."""
+    indexed = 0
     while shard_ids := workspace.catalogue.shards_without_terms(
         rule=RULE, document_id=document_id, most=_SHARDS_AT_ONCE
     ):
         for shard_id in shard_ids:
             if not go_on():
-                return noted
+                return indexed
             workspace.scheduler.wait_for_queries()
-            _note_terms(workspace, shard_id)
-            noted += 1
-    return noted
+            _index_shard(workspace, shard_id)
+            indexed += 1
+    return indexed
 
 
-def _note_terms(workspace: Workspace, shard_id: int) -> None:
+def _index_shard(workspace: Workspace, shard_id: int) -> None:
     model, indices_of = workspace.loaded(any_memory=True).model, defaultdict(list)
     texts = [model.decode(tokens) for tokens in workspace.catalogue.tokens_of_shard(shard_id)]
     crossing = [crossing_terms(left, right) for left, right in pairwise(texts)]
     for index, (text, before, behind) in enumerate(zip(texts, [set(), *crossing], [*crossing, set()], strict=False)):
-        for number in sorted({number_of(term) for term in (terms_of(text) | before | behind) - SMALL_WORDS}):
+        for number in sorted({term_id(term) for term in (terms_of(text) | before | behind) - SMALL_WORDS}):
             indices_of[number].append(index)
     workspace.catalogue.put_terms(shard_id, indices_of, rule=RULE)
 
 
 @dataclass(frozen=True, eq=False)
-class HeldTerms:
-    """Which blocks of a scope hold which terms of a question. `positions_of`: ascending, of each term that is looked
-    up; `common`: terms that too many shards hold to be looked up; `count`: blocks in scope."""
+class Postings:
+    """The postings of a question's terms within a scope. `positions_of`: the blocks of each term that is looked up,
+    ascending; `common`: terms that are not, because too many shards hold them; `count`: blocks in scope."""
 
     asked: Set[str]
     positions_of: Mapping[str, NDArray[np.int64]]
@@ -74,12 +75,12 @@ class HeldTerms:
     count: int
 
     def proposed(self) -> NDArray[np.int64]:
-        """The PROPOSED best positions by the rare terms that they hold, weighed by rarity; of equals the newest."""
+        """The PROPOSED best positions by the rare terms that they hold, weighed by idf; of equals the newest."""
         return np.array(most_rare([held.tolist() for held in self.positions_of.values()], self.count), dtype=np.int64)
 
     def shares(self, positions_C: NDArray[np.int64]) -> Tensor:
-        """shares_C, 0 to 1: how many of the terms that are looked up and stand anywhere a block holds, by their
-        rarity (inverse document frequency, over blocks)."""
+        """shares_C, 0 to 1: how many of the terms that were looked up each block holds, weighed by idf (inverse
+        document frequency, over blocks)."""
         shares_C = np.zeros(len(positions_C), dtype=np.float32)
         total = 0.0
         for held in self.positions_of.values():
@@ -94,9 +95,9 @@ class HeldTerms:
         return set(self.asked) - held - self.common
 
 
-def held_terms(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], within: Tensor | None) -> HeldTerms:
-    """`within`: ascending positions in scope; None for all."""
-    number = {term: number_of(term) for term in asked}
+def postings_of(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], within: Tensor | None) -> Postings:
+    """Looks up the terms. `within`: ascending positions in scope; None for all."""
+    number = {term: term_id(term) for term in asked}
     shards = workspace.catalogue.count_terms(set(number.values()))
     common = {term for term in asked if shards.get(number[term], 0) > MOST_SHARDS}
     found = workspace.catalogue.blocks_with_terms({number[term] for term in asked - common})
@@ -105,12 +106,12 @@ def held_terms(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], 
         ids = found.get(number[term])
         held = np.zeros(0, np.int64) if ids is None else snapshot.positions_of_blocks(ids.tolist()).numpy()
         positions_of[term] = held if within is None else held[np.isin(held, within.numpy())]
-    return HeldTerms(asked, positions_of, common, snapshot.num_blocks if within is None else len(within))
+    return Postings(asked, positions_of, common, snapshot.num_blocks if within is None else len(within))
 
 
 def most_rare(held: Sequence[Sequence[int]], count: int) -> list[int]:
-    """The PROPOSED best of `count` blocks by the words that they hold, weighed by rarity; of equals the newest. `held`:
-    of each word, the blocks that hold it."""
+    """The PROPOSED best of `count` blocks by the terms that they hold, weighed by idf; of equals the newest. `held`:
+    the blocks of each term."""
     rarities: Counter[int] = Counter()
     for positions in held:
         if 0 < len(positions) <= max(ALWAYS_RARE, RARE_SHARE * count):
