@@ -78,7 +78,7 @@ class ReadBlocks:
 
 
 @dataclass
-class KeptLandmarks:
+class LandmarkCache:
     """Landmarks of the last rows, as further wrong blocks; without gradient."""
 
     rows: int
@@ -102,7 +102,7 @@ class KeptLandmarks:
 def row_loss(
     model: LandmarkModel,
     row: Row,
-    kept: KeptLandmarks,
+    kept: LandmarkCache,
     *,
     gate_share: float,
     sum_share: float,
@@ -164,7 +164,7 @@ def draw_reads(row: Row, most: int, rng: random.Random) -> Tensor:
 
 
 def _gate_loss(
-    queries: dict[int, Tensor], landmarks: dict[int, Tensor], row: Row, at_QT: Tensor, kept: KeptLandmarks
+    queries: dict[int, Tensor], landmarks: dict[int, Tensor], row: Row, at_QT: Tensor, kept: LandmarkCache
 ) -> tuple[Tensor, Tensor]:
     """The loss, and how often a right block is the first of the row at a question's first position."""
     question_M, place_M = at_QT.nonzero(as_tuple=True)

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from model.checkpoint.landmark_model import LandmarkModel
-from research.landmark_lm.loss import KeptLandmarks, row_loss
+from research.landmark_lm.loss import LandmarkCache, row_loss
 from research.landmark_lm.rows import lay_out
 from research.landmark_lm.sources import Mixture, Shape, Source
 
@@ -150,7 +150,7 @@ def train(
     elif start_from is not None:
         master.load(start_from, None)
     (folder / "run.json").write_text(json.dumps({"settings": asdict(settings), "shape": asdict(shape)}, indent=1))
-    kept, began, saved = KeptLandmarks(settings.kept_rows), time.monotonic(), time.monotonic()
+    kept, began, saved = LandmarkCache(settings.kept_rows), time.monotonic(), time.monotonic()
     before = progress.seconds
     model.train()
     with (folder / "log.jsonl").open("a") as log:
@@ -174,7 +174,7 @@ def _step(
     shape: Shape,
     settings: Settings,
     progress: Progress,
-    kept: KeptLandmarks,
+    kept: LandmarkCache,
 ) -> dict[str, Any]:
     rng, config = random.Random(f"{settings.seed} {progress.step}"), model.config
     said: list[dict[str, Any]] = []

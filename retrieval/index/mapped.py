@@ -463,8 +463,9 @@ def held_shards(file: LandmarkFile) -> Iterator[tuple[int, HeldShard, Tensor]]:
         yield id_, HeldShard(name, range(first, first + count)), length_N[start : start + count]
 
 
-class KeptLandmarks:
-    """One library's file. Used with the index's lock held; the thread that writes takes none of it."""
+class LandmarkCache:
+    """The memory-mapped file of a library's landmarks. Call it with the index's lock held; its writing thread takes no
+    lock."""
 
     def __init__(self, workspace: Workspace):
         self._workspace = workspace

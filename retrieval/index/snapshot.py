@@ -26,7 +26,7 @@ from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.mapped import (
     DamagedLandmarkFile,
     HeldShard,
-    KeptLandmarks,
+    LandmarkCache,
     LandmarkFile,
     MappedLandmarkIndex,
     held_shards,
@@ -57,7 +57,7 @@ class MemoryIndex:
         self._cache: BlockCache | None = None
         self._shards: dict[int, HeldShard] = {}  # by shard id: what the index holds
         self._lengths: dict[int, Tensor] = {}
-        self._kept = KeptLandmarks(workspace)
+        self._landmark_cache = LandmarkCache(workspace)
         self._snapshot: MemorySnapshot | None = None
         self._version: int | None = None
         self._readers: set[object] = set()
@@ -127,7 +127,7 @@ class MemoryIndex:
     def forget_shards(self, names: Sequence[str]) -> None:
         """These files changed or vanished: read them anew with the next snapshot."""
         with self._lock:
-            self._take_up(self._kept.taken())
+            self._take_up(self._landmark_cache.taken())
             gone = set(names)
             self._drop([(id_, shard) for id_, shard in self._shards.items() if shard.name in gone])
             self._version = None
@@ -135,16 +135,21 @@ class MemoryIndex:
     def make_again(self) -> None:
         """The file of landmarks is damaged: the next snapshot is made of what is stored."""
         with self._lock:
-            self._kept.discard()
+            self._landmark_cache.discard()
 
     def close(self) -> None:
         """Wait for a file of landmarks that is being written."""
-        self._kept.close()
+        self._landmark_cache.close()
 
     def _current(self) -> MemorySnapshot:
         """Called with the lock held."""
         version = self._workspace.catalogue.memory_version()
-        if self._snapshot is None or version != self._version or self._kept.is_new or self._kept.is_damaged:
+        if (
+            self._snapshot is None
+            or version != self._version
+            or self._landmark_cache.is_new
+            or self._landmark_cache.is_damaged
+        ):
             self._update()
             self._version = version
         assert self._snapshot is not None
@@ -154,16 +159,20 @@ class MemoryIndex:
         loaded = self._workspace.loaded()
         if self._cache is None:
             self._cache = self._new_cache()
-        if self._kept.is_new or self._kept.is_damaged:
-            self._kept.forget()
+        if self._landmark_cache.is_new or self._landmark_cache.is_damaged:
+            self._landmark_cache.forget()
             self._index, self._shards, self._lengths = None, {}, {}
         mark = self._workspace.catalogue.memory_mark()  # before the rows: what comes in between is seen the next time
-        if self._index is None and self._kind in ("auto", "mapped") and (file := self._kept.open()) is not None:
+        if (
+            self._index is None
+            and self._kind in ("auto", "mapped")
+            and (file := self._landmark_cache.open()) is not None
+        ):
             self._index = MappedLandmarkIndex(*self._shape, file=file, dtype=loaded.model.dtype)
             if file.mark == mark:  # nothing of the catalogue needs to be read
-                self._snapshot = self._kept.snapshot(self._index.snapshot(), self._cache)
+                self._snapshot = self._landmark_cache.snapshot(self._index.snapshot(), self._cache)
                 return
-        self._take_up(self._kept.taken())
+        self._take_up(self._landmark_cache.taken())
         refs = self._workspace.catalogue.all_block_refs(fingerprint=loaded.fingerprint.digest)
         if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_MAPPED_BLOCKS):
             self._new_index(self._kind if self._kind != "auto" else _kind_for(len(refs)))
@@ -171,7 +180,7 @@ class MemoryIndex:
         self._add([shard for shard in refs.shards.values() if shard.id not in self._shards])
         self._snapshot = self._make_snapshot(refs)
         if isinstance(self._index, MappedLandmarkIndex):
-            self._kept.keep(self._index, self._snapshot, refs, mark)
+            self._landmark_cache.keep(self._index, self._snapshot, refs, mark)
 
     @property
     def _shape(self) -> tuple[tuple[int, ...], int, int]:

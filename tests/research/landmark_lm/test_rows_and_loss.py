@@ -8,7 +8,7 @@ import torch
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import answer_logprob
-from research.landmark_lm.loss import KeptLandmarks, draw_reads, row_loss
+from research.landmark_lm.loss import LandmarkCache, draw_reads, row_loss
 from research.landmark_lm.memories import read_passages
 from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, lay_out
 
@@ -49,14 +49,14 @@ def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: La
         policy = SelectionPolicy(top_k=memory.num_blocks)
         expected.append(answer_logprob(lm, asked.prompt, asked.answer, memory=memory, policy=policy))
     _, said = row_loss(
-        lm, row, KeptLandmarks(2), gate_share=0.5, sum_share=0.0, most_read=6, rng=_always_all(memory.num_blocks)
+        lm, row, LandmarkCache(2), gate_share=0.5, sum_share=0.0, most_read=6, rng=_always_all(memory.num_blocks)
     )
     assert said["words"] == pytest.approx(-torch.cat(expected).mean().item(), abs=1e-4)
 
 
 def test_gradients_reach_what_stored_blocks_were_made_of(lm: LandmarkModel) -> None:
     loss, said = row_loss(
-        lm, laid_out(lm), KeptLandmarks(2), gate_share=0.5, sum_share=0.5, most_read=4, rng=random.Random(0)
+        lm, laid_out(lm), LandmarkCache(2), gate_share=0.5, sum_share=0.5, most_read=4, rng=random.Random(0)
     )
     loss.backward()
     landmark_row = lm.backbone.model.embed_tokens.weight.grad[lm.config.landmark_token_id]
@@ -82,13 +82,13 @@ def test_the_log_sum_exp_teacher_is_at_rest_where_landmarks_carry_it(lm: Landmar
         layer.self_attn.k_proj.weight.data.zero_()
     text = RowText("questions", [list(range(10, 41))], [Asked([1, 2], [3], 0, ((0, 1),))])
     _, said = row_loss(
-        lm, laid_out(lm, text), KeptLandmarks(2), gate_share=0, sum_share=1.0, most_read=1, rng=random.Random(0)
+        lm, laid_out(lm, text), LandmarkCache(2), gate_share=0, sum_share=1.0, most_read=1, rng=random.Random(0)
     )
     assert said["sums"] == pytest.approx(torch.tensor(31.0).log().item() - 0.5, abs=1e-4)  # Huber's distance
 
 
 def test_landmarks_of_earlier_rows_compete(lm: LandmarkModel) -> None:
-    kept = KeptLandmarks(2)
+    kept = LandmarkCache(2)
     row = laid_out(lm)
     other = laid_out(lm, RowText("text", [list(range(5, 100))] * 2, TEXT.asked, [7, 8]))
     gates = []
