@@ -57,7 +57,7 @@ _LOOP = re.compile(r"(.{1,40}?)\1{3,}$", re.DOTALL)
 _LOOP_CHARACTERS = 100
 
 
-class TidyText:
+class OutputFilter:
     """Takes text piece by piece. `ended`: how, once the rest is not wanted."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def without_repetition(text: str) -> str:
 
 def tidied(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
     """As `Writer.write`, without what does not belong to the answer."""
-    text = TidyText()
+    text = OutputFilter()
     steps = writer.write(request, lambda: text.ended is not None or cancelled())
     try:
         while True:

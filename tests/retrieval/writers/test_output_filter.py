@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.writer import WriterRequest, Written
-from retrieval.writers.output_filter import TidyText, tidied, without_repetition
+from retrieval.writers.output_filter import OutputFilter, tidied, without_repetition
 from tests.scripted_writer import ScriptedWriter
 
 REQUEST = WriterRequest("Answer.", "When?")
@@ -13,7 +13,7 @@ REQUEST = WriterRequest("Answer.", "When?")
 
 def tidy(text: str, size: int = 3) -> tuple[str, str | None]:
     """What is left of a text that comes in pieces of `size` characters, and how it ended."""
-    stream = TidyText()
+    stream = OutputFilter()
     pieces = [stream.add(text[at : at + size]) for at in range(0, len(text), size)]
     return "".join(pieces) + stream.flush(), stream.ended
 
@@ -45,7 +45,7 @@ def test_a_writer_cannot_turn_the_order_of_letters_about() -> None:
 
 
 def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
-    stream = TidyText()
+    stream = OutputFilter()
     assert [stream.add(piece) for piece in ("The dam", " was", " raised.\n", "Que", "ens")] == [
         "The dam", " was", " raised.\n", "", "Queens",
     ]  # fmt: skip
