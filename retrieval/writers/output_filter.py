@@ -1,7 +1,6 @@
-"""A writer's text without what small models do when they do not end: asking and answering further questions, and saying
-the same again and again.
+"""Ends a writer's text where a small model runs on: it asks and answers further questions, or repeats itself.
 
-What may become the beginning of another question is held back until it is known; everything else passes at once.
+Text that may begin another question is held back until that is known; all other text passes at once.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _LOOP_CHARACTERS = 100
 
 
 class OutputFilter:
-    """Takes text piece by piece. `ended`: how, once the rest is not wanted."""
+    """Takes text piece by piece. `ended`: why the rest is not wanted; None while it is."""
 
     def __init__(self) -> None:
         self.ended: Finish | None = None
@@ -67,7 +66,7 @@ class OutputFilter:
         self._units: Counter[str] = Counter()
         self._last = ""
         self._announced = 0
-        """Times that hardly anything was announced."""
+        """Lead-ins without an answer behind them."""
 
     def add(self, piece: str) -> str:
         """What is final now; empty once it has ended."""
@@ -118,7 +117,7 @@ class OutputFilter:
             self._checked = unit.end()
             if _EMPTY_ITEMS.search(self._given[: unit.end()]):
                 return True
-            words = _said(unit[0])
+            words = _normalised(unit[0])
             count = len(words.split())
             if count < _EVER_WORDS and LEAD_IN.match(_MARKS.sub("", unit[0].casefold())):  # "The answer is: 7."
                 self._announced += 1
@@ -153,7 +152,7 @@ def _without_heads(text: str) -> str | None:
     return None if _QUESTION.startswith(text) else text
 
 
-def _said(unit: str) -> str:
+def _normalised(unit: str) -> str:
     """What a sentence says, to be compared: without marks, and without a name before it."""
     words = _MARKS.sub("", unit.casefold())
     return words[lead.end() :] if (lead := LEAD_IN.match(words)) else words
@@ -169,7 +168,7 @@ def without_repetition(text: str) -> str:
     kept = []
     at = 0
     for unit in _UNIT.finditer(text + "\n"):
-        words = _said(unit[0])
+        words = _normalised(unit[0])
         if not words or words not in said:
             kept.append(unit[0])
         said.add(words)
@@ -177,10 +176,10 @@ def without_repetition(text: str) -> str:
     return ("".join(kept) + (text + "\n")[at:]).strip()
 
 
-def tidied(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
+def filtered(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
     """As `Writer.write`, without what does not belong to the answer."""
-    text = OutputFilter()
-    steps = writer.write(request, lambda: text.ended is not None or cancelled())
+    output = OutputFilter()
+    steps = writer.write(request, lambda: output.ended is not None or cancelled())
     try:
         while True:
             try:
@@ -188,10 +187,10 @@ def tidied(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Gene
             except StopIteration as end:
                 written: Written = end.value
                 break
-            if not text.ended:
-                yield replace(step, text=text.add(step.text))
+            if not output.ended:
+                yield replace(step, text=output.add(step.text))
     finally:
         steps.close()
-    if rest := text.flush():
+    if rest := output.flush():
         yield WriterToken(rest)
-    return replace(written, finish=text.ended) if text.ended else written
+    return replace(written, finish=output.ended) if output.ended else written

@@ -1,13 +1,9 @@
-"""What a writer is given for a question: the segments of documents that hold the blocks which search found.
+"""The passages that a writer reads for a question, and how much it reads at a time.
 
-Documents in segments: what a writer reads at a time, cut at paragraph borders, the same for every question.
-
-Works on strings only. Positions are characters of the document's text.
-
-How much a writer is given to read at a time, and in which words it is asked.
-
-Small models lose the question behind many passages, and repeat long instructions instead of following them. So they are
-given the first few passages, which are the best, and the sentence that the search would have quoted.
+- Documents are cut into segments at paragraph borders, the same for every question. A writer reads the segments that
+  hold the blocks which search found. Positions are characters of the document's text.
+- Small models lose the question behind many passages, and repeat long instructions instead of following them. So they
+  get the best few passages, and the sentence that search would have quoted.
 """
 
 from __future__ import annotations
@@ -73,9 +69,9 @@ SEGMENTS_A_PART = 6
 
 
 @dataclass(frozen=True)
-class Portion:
-    """`passages`: for a question; `part`: segments of a whole document at a time; `instruction`: of a question;
-    `hinted`: with the sentence that would be quoted."""
+class ContextBudget:
+    """What a writer reads at a time. `passages`: for a question; `part`: segments of a whole document; `instruction`:
+    for a question; `hinted`: with the sentence that would be quoted."""
 
     passages: int
     part: int
@@ -83,17 +79,17 @@ class Portion:
     hinted: bool = False
 
 
-def full_portion(wanted: int) -> Portion:
-    """Of a writer that is not small."""
-    return Portion(wanted, SEGMENTS_A_PART, ANSWER)
+def full_budget(wanted: int) -> ContextBudget:
+    """For a writer that is not small."""
+    return ContextBudget(wanted, SEGMENTS_A_PART, ANSWER)
 
 
-def portion_of(writer: Writer, wanted: int) -> Portion:
+def context_budget(writer: Writer, wanted: int) -> ContextBudget:
     """`wanted`: passages that the question asks for. Raises as `Writer.weights`."""
     weights = writer.weights
     if weights is None or weights >= SMALL_WEIGHTS:
-        return full_portion(wanted)
-    return Portion(min(wanted, _SMALL_PASSAGES), _SMALL_PASSAGES, ANSWER_BRIEFLY, hinted=True)
+        return full_budget(wanted)
+    return ContextBudget(min(wanted, _SMALL_PASSAGES), _SMALL_PASSAGES, ANSWER_BRIEFLY, hinted=True)
 
 
 # Several of the best blocks stand in one segment.
@@ -195,10 +191,10 @@ def read_ahead(
     document_id: str,
     between: Callable[[], None],
 ) -> None:
-    """Have a local writer that is asked to read ahead keep all segments of a document; others do nothing.
+    """Let a local writer read and store all segments of a document, if it prefetches; other writers do nothing.
 
-    Questions go first. `between` is called before each segment. What goes wrong is logged: the document is complete
-    without it, and the writer reads what it needs when it is asked.
+    Questions go first. `between` is called before each segment. Errors are logged: the document is complete without
+    this, and the writer reads what it needs when it is asked.
     """
     try:
         writer = open_writer()

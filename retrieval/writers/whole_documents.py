@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from retrieval.types.answers import Progress
 from retrieval.types.writer import Writer, WriterPassage, WriterRequest, WriterToken, Written
-from retrieval.writers.output_filter import tidied, without_repetition
-from retrieval.writers.passages import Portion
+from retrieval.writers.output_filter import filtered, without_repetition
+from retrieval.writers.passages import ContextBudget
 from retrieval.writers.prompt import COMBINE, NOTES, NOTHING
 
 NOTES_CHARACTERS = 6000
@@ -43,7 +43,7 @@ class WholeDocuments:
     passages: Sequence[WriterPassage]
     max_tokens: int
     cancelled: Callable[[], bool]
-    portion: Portion
+    budget: ContextBudget
     done: int = 0
     total: int = 0
 
@@ -52,8 +52,8 @@ class WholeDocuments:
         `Writer.write`."""
         parts = self._parts()
         if len(parts) == 1:
-            request = WriterRequest(self.portion.instruction, self.task, parts[0], max_tokens=self.max_tokens)
-            return (yield from tidied(self.writer, request, self.cancelled))
+            request = WriterRequest(self.budget.instruction, self.task, parts[0], max_tokens=self.max_tokens)
+            return (yield from filtered(self.writer, request, self.cancelled))
         self.total = len(parts) + 1
         notes: list[str] = []
         for part in parts:
@@ -67,7 +67,7 @@ class WholeDocuments:
         notes = yield from self._combined(notes)
         yield self._progress("writing the answer")
         request = WriterRequest(COMBINE, self.task, notes=tuple(notes), max_tokens=self.max_tokens)
-        written = yield from tidied(self.writer, request, self.cancelled)
+        written = yield from filtered(self.writer, request, self.cancelled)
         self.done = self.total
         return written
 
@@ -76,7 +76,7 @@ class WholeDocuments:
         parts: list[tuple[WriterPassage, ...]] = []
         for document_id in dict.fromkeys(passage.document_id for passage in self.passages):
             own = [passage for passage in self.passages if passage.document_id == document_id]
-            size = self.portion.part
+            size = self.budget.part
             parts += [tuple(own[at : at + size]) for at in range(0, len(own), size)]
         return parts
 
@@ -97,7 +97,7 @@ class WholeDocuments:
         return [note[:NOTES_CHARACTERS] for note in notes]
 
     def _note(self, request: WriterRequest) -> str:
-        return without_repetition("".join(token.text for token in tidied(self.writer, request, self.cancelled)))
+        return without_repetition("".join(token.text for token in filtered(self.writer, request, self.cancelled)))
 
     @property
     def _note_tokens(self) -> int:

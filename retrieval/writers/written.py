@@ -44,14 +44,14 @@ from retrieval.types.records import Scope
 from retrieval.types.writer import Turn, Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import citations_in
 from retrieval.writers.claims import Beside, ClaimChecker, is_upheld, quoted_beside, without_unfinished
-from retrieval.writers.output_filter import refuses, tidied, without_repetition
+from retrieval.writers.output_filter import filtered, refuses, without_repetition
 from retrieval.writers.passages import (
+    ContextBudget,
     FoundPassages,
-    Portion,
     all_segments,
+    context_budget,
     find_passages,
-    full_portion,
-    portion_of,
+    full_budget,
     writer_passages,
 )
 from retrieval.writers.prompt import HINT, TURNS, standalone_question, without_marks
@@ -181,7 +181,7 @@ class _Asked:
     text: str
     found: FoundPassages
     beside: Beside | None
-    portion: Portion
+    budget: ContextBudget
     whole: bool
 
 
@@ -212,9 +212,9 @@ class WrittenAnswerer:
         yield self._finish(draft, question, cancelled)
 
     def _look_up(self, asked: str, draft: _Draft) -> _Asked:
-        portion = full_portion(self._question.k)
+        budget = full_budget(self._question.k)
         try:
-            portion = portion_of(self._writer, self._question.k)
+            budget = context_budget(self._writer, self._question.k)
         except WriterError as error:
             draft.problem = draft.problem or str(error)
         parts, scope = (self._workspace, self._index, self._builder), self._question.scope
@@ -223,11 +223,11 @@ class WrittenAnswerer:
             whole = scope is not None and is_whole_document_task(asked)
         if whole:
             every = FoundPassages(all_segments(self._workspace, self._builder, scope), 1.0)
-            return _Asked(asked, every, None, portion, True)
+            return _Asked(asked, every, None, budget, True)
         beside = quoted_beside(*parts, self._question, asked)
         sentence = beside.quotation.passage if beside and beside.quotation else None
-        found = find_passages(*parts, asked, portion.passages, scope, with_sentence=sentence)
-        return _Asked(asked, found, beside, portion, False)
+        found = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)
+        return _Asked(asked, found, beside, budget, False)
 
     def _earlier(self) -> list[Turn]:
         """The conversation's last turns, oldest first."""
@@ -239,10 +239,10 @@ class WrittenAnswerer:
     def _steps(self, asked: _Asked, cancelled: Callable[[], bool]) -> Generator[Progress | WriterToken, None, Written]:
         passages, most = writer_passages(asked.found.passages), self._question.max_tokens
         if asked.whole:
-            task = WholeDocuments(self._writer, asked.text, passages, most, cancelled, asked.portion)
+            task = WholeDocuments(self._writer, asked.text, passages, most, cancelled, asked.budget)
             return (yield from task.run())
-        request = WriterRequest(asked.portion.instruction, asked.text, passages, notes=_hint(asked), max_tokens=most)
-        return (yield from tidied(self._writer, request, cancelled))
+        request = WriterRequest(asked.budget.instruction, asked.text, passages, notes=_hint(asked), max_tokens=most)
+        return (yield from filtered(self._writer, request, cancelled))
 
     def _draft(
         self,
@@ -317,7 +317,7 @@ class WrittenAnswerer:
         nothing_upheld &= _in_one_language(text, passages)  # the check compares words
         if citations and not nothing_upheld:
             return wording
-        beside, small = asked.beside, asked.portion.hinted
+        beside, small = asked.beside, asked.budget.hinted
         if beside is not None and not is_upheld(asked.text, text, claims, beside, small=small):
             draft.problem = ""  # it is not the answer that was cut off
             return in_its_place(replace(wording, passages=passages), beside)
@@ -377,7 +377,7 @@ class WrittenAnswerer:
 def _hint(asked: _Asked) -> tuple[str, ...]:
     """For a small writer, the sentence that would be quoted, where the search is sure of it."""
     beside = asked.beside
-    if not asked.portion.hinted or beside is None or beside.quotation is None or beside.outcome != "found":
+    if not asked.budget.hinted or beside is None or beside.quotation is None or beside.outcome != "found":
         return ()
     return (f"{HINT} {without_marks(beside.quotation.passage.text)}",)
 

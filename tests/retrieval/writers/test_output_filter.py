@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.writer import WriterRequest, Written
-from retrieval.writers.output_filter import OutputFilter, tidied, without_repetition
+from retrieval.writers.output_filter import OutputFilter, filtered, without_repetition
 from tests.scripted_writer import ScriptedWriter
 
 REQUEST = WriterRequest("Answer.", "When?")
@@ -67,7 +67,7 @@ def test_nothing_is_held_back_that_cannot_be_another_part() -> None:
 )
 def test_a_writer_that_says_the_same_again_and_again_is_stopped(text: str) -> None:
     writer = ScriptedWriter(lambda _request: text, written=Written("length"))
-    steps, pieces = tidied(writer, REQUEST, lambda: False), []
+    steps, pieces = filtered(writer, REQUEST, lambda: False), []
     while True:
         try:
             pieces.append(next(steps).text)
