@@ -59,7 +59,7 @@ def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable
             timeout_seconds=settings.writer_timeout,
             memory_bytes=int(settings.writer_memory),
             few_bits=settings.writer_weights,
-            reads_ahead=settings.writer_ahead,
+            prefetches=settings.writer_ahead,
             device=None if settings.device == "auto" else settings.device,
             dtype=None if settings.dtype == "auto" else settings.dtype,
         )

@@ -56,10 +56,10 @@ class Jobs:
         ended = Ingestion(whole.workspace, claimed, notify, gives_way=gives_way).run()
         whole.passages.forget([ended.document_id])
         if ended.state == "done":
-            from retrieval.writers.passages import read_ahead
+            from retrieval.writers.passages import prefetch
 
             open_writer = lambda: whole.writers.writer  # noqa: E731
-            read_ahead(whole.workspace, whole.passages, open_writer, ended.document_id, lambda: notify(ended))
+            prefetch(whole.workspace, whole.passages, open_writer, ended.document_id, lambda: notify(ended))
         return whole.job(ended)
 
     @catalogue_errors()

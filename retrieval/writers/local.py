@@ -265,7 +265,7 @@ class LocalWriter:
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
     the share to compute again; None: what the guard finds. few_bits: how its matrices are kept, if in fewer bits.
-    reads_ahead: whether new documents are read before anybody asks. Thread-safe.
+    prefetches: whether new documents are read before anybody asks. Thread-safe.
     """
 
     kind: WriterKind = "local"
@@ -281,9 +281,9 @@ class LocalWriter:
         memory_bytes: int = DEFAULT_BUDGET_BYTES,
         repair: float | None = None,
         few_bits: FewBits | None = None,
-        reads_ahead: bool = False,
+        prefetches: bool = False,
     ) -> None:
-        self._source, self.reads_ahead = name, reads_ahead
+        self._source, self.prefetches = name, prefetches
         self._home, self._device, self._dtype, self._few_bits = home, device, dtype, few_bits
         self._memory_bytes, self._repair = memory_bytes, repair
         self._lock = threading.Lock()
@@ -336,7 +336,7 @@ class LocalWriter:
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
-    def read_ahead(self, passages: Sequence[WriterPassage]) -> int:
+    def prefetch(self, passages: Sequence[WriterPassage]) -> int:
         """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
         from model.errors import ModelError
 

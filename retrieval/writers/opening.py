@@ -123,7 +123,7 @@ class WriterSpec:
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
     folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
     the share of it that is computed again for each question, None for what the guard finds; `few_bits`:
-    "int8" or "nf4", to keep a checkpoint's matrices in them; `reads_ahead`: let it read new documents before anybody
+    "int8" or "nf4", to keep a checkpoint's matrices in them; `prefetches`: let it read new documents before anybody
     asks.
     """
 
@@ -136,7 +136,7 @@ class WriterSpec:
     memory_bytes: int = 10_000_000_000
     repair: float | None = None
     few_bits: FewBits | None = None
-    reads_ahead: bool = False
+    prefetches: bool = False
 
 
 def open_writer(spec: WriterSpec) -> Writer:
@@ -155,5 +155,5 @@ def open_writer(spec: WriterSpec) -> Writer:
         memory_bytes=spec.memory_bytes,
         repair=spec.repair,
         few_bits=spec.few_bits,
-        reads_ahead=spec.reads_ahead,
+        prefetches=spec.prefetches,
     )

@@ -184,7 +184,7 @@ def all_segments(workspace: Workspace, builder: PassageBuilder, scope: Scope | N
 logger = logging.getLogger(__name__)
 
 
-def read_ahead(
+def prefetch(
     workspace: Workspace,
     builder: PassageBuilder,
     open_writer: Callable[[], Writer | None],
@@ -198,13 +198,13 @@ def read_ahead(
     """
     try:
         writer = open_writer()
-        if not (isinstance(writer, LocalWriter) and writer.reads_ahead):
+        if not (isinstance(writer, LocalWriter) and writer.prefetches):
             return
         for passage in writer_passages(all_segments(workspace, builder, Scope((document_id,)))):
             between()
             with workspace.scheduler.for_ingestion():
-                writer.read_ahead([passage])
+                writer.prefetch([passage])
     except NotFound:
         logger.info("document %s was deleted while the writer read it", document_id)
     except CairnError as error:
-        logger.warning("the writer did not read document %s ahead: %s", document_id, error)
+        logger.warning("the writer did not prefetch document %s: %s", document_id, error)

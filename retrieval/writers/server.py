@@ -103,21 +103,21 @@ def explained(error: Exception, url: str, key: str | None, *, begun: bool) -> st
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
         return f"{url} refused the key. Put the right one into CAIRN_WRITER_KEY or CAIRN_WRITER_KEY_FILE."
     if isinstance(error, openai.NotFoundError):
-        return f"{url} does not know this address or model. {_normalised(error, key)}"
+        return f"{url} does not know this address or model. {_server_message(error, key)}"
     if isinstance(error, openai.RateLimitError):
         return f"{url} takes no more requests at the moment (429). Ask again later."
     if isinstance(error, openai.InternalServerError):
-        return f"{url} failed ({error.status_code}). {_normalised(error, key)}"
+        return f"{url} failed ({error.status_code}). {_server_message(error, key)}"
     if isinstance(error, openai.APIStatusError):
-        return f"{url} refused the request ({error.status_code}). {_normalised(error, key)}"
+        return f"{url} refused the request ({error.status_code}). {_server_message(error, key)}"
     if isinstance(error, openai.APIConnectionError | OSError | httpx2.TransportError):
         return "it broke off in the middle. Ask again." if begun else f"{url} cannot be reached. Is the server running?"
     if isinstance(error, openai.APIError):
-        return f"{url} stopped with an error. {_normalised(error, key)}"
+        return f"{url} stopped with an error. {_server_message(error, key)}"
     return f"{url} sent something that is not an answer. Is it an OpenAI-compatible server whose address ends in /v1?"
 
 
-def _normalised(error: openai.APIError, key: str | None) -> str:
+def _server_message(error: openai.APIError, key: str | None) -> str:
     """The server's own words, on one line."""
     body = error.body
     said = body.get("message") if isinstance(body, dict) else None

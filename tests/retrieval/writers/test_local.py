@@ -181,10 +181,10 @@ def test_another_checkpoint_uses_none_of_it(checkpoint: Path, tmp_path: Path) ->
     assert other.memory.folder not in {path.parent.parent for path in tmp_path.glob("writer/*/*/*.kv")}
 
 
-def test_passages_read_ahead_are_stored_when_they_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+def test_prefetched_passages_are_stored_when_they_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
     writer = writer_at(checkpoint, tmp_path)
-    assert writer.read_ahead(PASSAGES) == 3
-    assert writer.read_ahead(PASSAGES) == 0
+    assert writer.prefetch(PASSAGES) == 3
+    assert writer.prefetch(PASSAGES) == 0
     assert written(writer, request())[1].stored_share == 1.0
 
 

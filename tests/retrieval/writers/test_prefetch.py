@@ -17,7 +17,7 @@ from tests.tiny_model import tiny_chat_model
 def local_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalWriter:
     loaded = loaded_writer(tiny_chat_model(), tmp_path)
     monkeypatch.setattr(LocalWriter, "loaded", lambda _: loaded)
-    return LocalWriter("tiny", home=tmp_path, reads_ahead=True)
+    return LocalWriter("tiny", home=tmp_path, prefetches=True)
 
 
 def ingested(library: Library, path: Path) -> str:
@@ -36,7 +36,7 @@ def test_all_segments_of_a_new_document_are_kept(library: Library, local_writer:
 
 
 def test_without_the_setting_nothing_is_read(library: Library, local_writer: LocalWriter, tmp_path: Path) -> None:
-    local_writer.reads_ahead = False
+    local_writer.prefetches = False
     library.use_writer(lambda: local_writer)
     path = tmp_path / "river.txt"
     path.write_text("The river rises in the hills.")
@@ -46,10 +46,10 @@ def test_without_the_setting_nothing_is_read(library: Library, local_writer: Loc
 def test_a_writer_that_fails_does_not_fail_the_document(
     library: Library, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    library.use_writer(lambda: LocalWriter("/nowhere", home=tmp_path, reads_ahead=True))
+    library.use_writer(lambda: LocalWriter("/nowhere", home=tmp_path, prefetches=True))
     path = tmp_path / "river.txt"
     path.write_text("The river rises in the hills.")
     assert library.documents.get(ingested(library, path)).state == "ready"
     assert "did not read" in caplog.text
     with pytest.raises(WriterError):
-        LocalWriter("/nowhere", home=tmp_path).read_ahead([])
+        LocalWriter("/nowhere", home=tmp_path).prefetch([])
