@@ -44,7 +44,7 @@ from retrieval.types.answers import (
 )
 from retrieval.types.records import Scope
 from retrieval.view import View
-from retrieval.writers.opening import WriterSlot
+from retrieval.writers.opening import CurrentWriter
 from storage.blobs.s3 import CACHE_BYTES, open_blobs
 from storage.catalogue import LEASE_SECONDS, Catalogue
 from storage.errors import NotFound as NoRow
@@ -149,7 +149,7 @@ class Library:
             make_private([catalogue.database.path])  # it may lie elsewhere
         passages = PassageBuilder(catalogue, workspace.pages_folder)
         memory = MemoryIndex(workspace, index=index, hot_bytes=hot_bytes)
-        library = cls(View(workspace, workspace, memory, passages, WriterSlot()))
+        library = cls(View(workspace, workspace, memory, passages, CurrentWriter()))
         library.use_writer(writer)
         catalogue.recover_jobs()
         return library
@@ -248,7 +248,7 @@ class Library:
     def use_writer(self, open_: Callable[[], Writer] | None) -> None:
         """The writer of all questions from now on. Raises PermissionDenied for a user."""
         self.check_administrator()
-        self._view.writers.fill(open_)
+        self._view.writers.set(open_)
 
     @property
     def writer(self) -> Writer | None:
@@ -260,12 +260,12 @@ class Library:
         """Whether answers can be worded: by a writer, or by the model that searches once it is loaded and trained for
         it."""
         model = self._workspace.model_if_loaded
-        return self._view.writers.filled or (model is not None and not model.config.quotes)
+        return self._view.writers.is_set or (model is not None and not model.config.quotes)
 
     @property
     def can_write(self) -> bool:
         """Whether answers can be worded; loads the model that searches, where there is no writer."""
-        return self._view.writers.filled or not self._workspace.loaded().model.config.quotes
+        return self._view.writers.is_set or not self._workspace.loaded().model.config.quotes
 
     # For the administrator
 

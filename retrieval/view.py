@@ -16,7 +16,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest import maintenance
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.records import ALREADY_STORED, Collection, Deleted, Document, Job
-from retrieval.writers.opening import WriterSlot
+from retrieval.writers.opening import CurrentWriter
 from storage import records as rows
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
@@ -31,7 +31,7 @@ class View:
     whole: Workspace
     index: MemoryIndex
     passages: PassageBuilder
-    writers: WriterSlot
+    writers: CurrentWriter
 
     @property
     def catalogue(self) -> Catalogue:

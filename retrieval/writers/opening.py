@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from model.checkpoint.chat_model import FewBits
 
 
-class WriterSlot:
-    """Thread-safe. Empty until `fill`ed."""
+class CurrentWriter:
+    """The writer in use, opened at its first use. Thread-safe. None until `set`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: Callable[[], Writer] | None = None
         self._writer: Writer | None = None
 
-    def fill(self, open_: Callable[[], Writer] | None) -> None:
-        """From now on the writer is what `open_` gives; None: there is none."""
+    def set(self, open_: Callable[[], Writer] | None) -> None:
+        """From now on the writer is what `open_` returns. None: there is none."""
         with self._lock:
             self._open, self._writer = open_, None
 
     @property
-    def filled(self) -> bool:
+    def is_set(self) -> bool:
         """Whether there is a writer, open or not."""
         return self._open is not None
 
