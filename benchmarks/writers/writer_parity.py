@@ -31,7 +31,7 @@ import torch
 
 from model.checkpoint.load import load_chat_model
 from model.inference.generate import Sampling
-from model.inference.stored_prefix import AssembledText, Segment, read_question, read_segment, write_answer
+from model.inference.stored_prefix import AssembledText, StoredSegment, read_question, read_segment, write_answer
 from retrieval.writers.local import LoadedWriter, divergence, loaded_writer, word_f1
 
 MOST_TOKENS = 24
@@ -64,7 +64,7 @@ WAYS = (
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    segments: Sequence[Segment]
+    segments: Sequence[StoredSegment]
     question: made_facts.MadeQuestion
 
 
@@ -97,8 +97,8 @@ def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: S
     text = AssembledText(
         model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS, gate=way.gate, parallel=way.parallel
     )
-    fed = read_question(text, suffix, way.share)
-    pieces = list(write_answer(text, fed, Sampling(max_tokens=MOST_TOKENS)))
+    output = read_question(text, suffix, way.share)
+    pieces = list(write_answer(text, output, Sampling(max_tokens=MOST_TOKENS)))
     ids = [piece.id for piece in pieces if piece.id is not None]
     text.forget_fed()
     hidden_QE = text.feed([*suffix, *(ids if along is None else along)]).hidden_QE[len(suffix) - 1 :]

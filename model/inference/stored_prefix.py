@@ -1,13 +1,13 @@
-"""Passages read once by an ordinary checkpoint, and put together for a question from their stored keys and values.
+"""Passages that an ordinary checkpoint read once, assembled for a question from their stored keys and values.
 
-prefix | segments, in sequence | what is fed: the question, then the answer
+prefix | segments, in sequence | input: the question, then the answer
 
-- A segment is what the checkpoint made of a passage behind the prefix that all passages share, before rotation. The
-  prefix gives attention the beginning that it rests on in every text (its sink).
-- Stored keys are rotated to where their tokens stand now. What they cannot know is the segments before them: a share r
-  of the tokens is computed again, knowing everything before them: the first of each segment, where attention rests, and
-  those that the question attends to most (as ProphetKV chooses them, arXiv 2602.02579), one choice for all layers.
-  r = 0 reads what is stored, r = 1 reads the whole prompt again.
+- A segment holds the keys and values of a passage, computed behind the prefix that all passages share, before
+  rotation. The prefix gives attention its sink: the beginning that it rests on in every text.
+- Stored keys are rotated to the present positions of their tokens. They do not know the segments before them. So a
+  share r of the tokens is recomputed with everything before them in view: the first tokens of each segment, where
+  attention rests, and those that the question attends to most (as in ProphetKV, arXiv 2602.02579), the same for all
+  layers. r = 0 reads what is stored, r = 1 reads the whole prompt again.
 - Decoding records the attention that each token paid to each segment.
 
 Axes: Y layers, G KV heads, T tokens, D head dim, Q tokens of a pass or of the question, K rows, E hidden width, S
@@ -31,22 +31,22 @@ from model.inference.generate import Sampling, TextStream, pick
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
-    """Tokens and what the checkpoint made of them behind the prefix, before rotation."""
+class StoredSegment:
+    """Tokens with the keys and values that the checkpoint computed for them behind the prefix, before rotation."""
 
     ids: tuple[int, ...]
     keys_YGTD: Tensor
     values_YGTD: Tensor
 
 
-def read_prefix(model: ChatModel) -> Segment:
+def read_prefix(model: ChatModel) -> StoredSegment:
     """The shared beginning of every prompt."""
     return _read(model, None, model.prefix_ids, None)
 
 
 def read_segment(
-    model: ChatModel, prefix: Segment, ids: Sequence[int], *, between_layers: Callable[[], None] | None = None
-) -> Segment:
+    model: ChatModel, prefix: StoredSegment, ids: Sequence[int], *, between_layers: Callable[[], None] | None = None
+) -> StoredSegment:
     """A passage of at least one token. Raises `ContextTooLong`.
 
     between_layers: called in every layer, so that others may use the processor.
@@ -63,8 +63,8 @@ def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, position_T: Tensor) 
 
 
 def _read(
-    model: ChatModel, prefix: Segment | None, ids: Sequence[int], between_layers: Callable[[], None] | None
-) -> Segment:
+    model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int], between_layers: Callable[[], None] | None
+) -> StoredSegment:
     before = 0 if prefix is None else len(prefix.ids)
     rows = model.key_rows(before + len(ids))
     rows.position_K[:] = torch.arange(rows.room, device=model.device)
@@ -80,12 +80,12 @@ def _read(
         PlainContext(rows, row_Q, rows.room, model.table, written=written, between_layers=between_layers),
     )
     keys_YGTD, values_YGTD = (torch.stack([pair[which][0] for pair in written]) for which in (0, 1))
-    return Segment(tuple(ids), keys_YGTD, values_YGTD)
+    return StoredSegment(tuple(ids), keys_YGTD, values_YGTD)
 
 
 @dataclass(frozen=True, eq=False)
-class Fed:
-    """Result of one pass."""
+class PassOutput:
+    """Of one pass."""
 
     hidden_QE: Tensor
     mass_QK: Tensor
@@ -95,7 +95,7 @@ class Fed:
 class AssembledText:
     """One growing text over stored segments.
 
-    segments: stored, or only their tokens, which then must be recomputed. room: tokens that will be fed at most.
+    segments: stored, or only their tokens, which then must be recomputed. room: tokens to be fed at most.
     parallel: all segments begin at the same position, as gated reading wants it, instead of in sequence.
     Raises `ContextTooLong`.
     """
@@ -103,15 +103,15 @@ class AssembledText:
     def __init__(
         self,
         model: ChatModel,
-        prefix: Segment,
-        segments: Sequence[Segment | Sequence[int]],
+        prefix: StoredSegment,
+        segments: Sequence[StoredSegment | Sequence[int]],
         *,
         room: int,
         parallel: bool = False,
         gate: tuple[float, float] | None = None,
         between_layers: Callable[[], None] | None = None,
     ) -> None:
-        ids = [segment.ids if isinstance(segment, Segment) else tuple(segment) for segment in segments]
+        ids = [segment.ids if isinstance(segment, StoredSegment) else tuple(segment) for segment in segments]
         self.model = model
         self.segments: list[slice] = []
         """Rows of each segment."""
@@ -132,10 +132,10 @@ class AssembledText:
         self._gate = None if gate is None or start == first else ContextGate(first, start, *gate)
         self._fill(slice(0, first), prefix)
         for place, segment in zip(self.segments, segments, strict=True):
-            if isinstance(segment, Segment):
+            if isinstance(segment, StoredSegment):
                 self._fill(place, segment)
 
-    def _fill(self, place: slice, segment: Segment) -> None:
+    def _fill(self, place: slice, segment: StoredSegment) -> None:
         """Put stored keys and values into their rows."""
         rows = self._rows
         for layer in range(self.model.num_layers):
@@ -148,7 +148,7 @@ class AssembledText:
         """Rows of all segments."""
         return slice(self.segments[0].start, self._context_stop) if self.segments else slice(self._context_stop, 0)
 
-    def feed(self, ids: Sequence[int]) -> Fed:
+    def feed(self, ids: Sequence[int]) -> PassOutput:
         """Read more tokens, at least one."""
         start, stop = self._length, self._length + len(ids)
         self._rows.position_K[start:stop] = torch.arange(self._position, self._position + len(ids))
@@ -156,7 +156,7 @@ class AssembledText:
         row_Q = torch.arange(start, stop, device=self.model.device)
         hidden_QE = self._run(ids, row_Q, stop, mass_QK=mass_QK, gate=self._gate)
         self._length, self._position = stop, self._position + len(ids)
-        return Fed(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
+        return PassOutput(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
 
     def forget_fed(self) -> None:
         """Go back to the end of the segments."""
@@ -172,7 +172,7 @@ class AssembledText:
     def recompute(self, rows_J: Tensor) -> None:
         """Make these rows of the segments again, ascending, in one pass: their keys and values know all rows before
         them, which are as stored where they are not recomputed too."""
-        assert self._length == self._context_stop, "segments are repaired before anything is fed"
+        assert self._length == self._context_stop, "segments are recomputed before anything is fed"
         if len(rows_J):
             ids = [self.ids[row] for row in rows_J.tolist()]
             self._run(ids, rows_J.to(self.model.device), int(rows_J[-1]) + 1)
@@ -209,13 +209,13 @@ class AssembledText:
 
 
 FIRST_TOKENS = 8
-"""Of each segment, at most; and at most half of what is repaired."""
+"""Of each segment, at most; and at most half of what is recomputed."""
 
 
-def read_question(text: AssembledText, question_ids: Sequence[int], share: float) -> Fed:
-    """Repair a share of the segments' tokens and read the question. Raises `ModelError` for a share outside 0..1."""
+def read_question(text: AssembledText, question_ids: Sequence[int], share: float) -> PassOutput:
+    """Recompute a share of the segments' tokens and read the question. Raises `ModelError` for a share outside 0..1."""
     if not 0 <= share <= 1:
-        raise ModelError(f"the repaired share is {share}; it must be between 0 and 1.")
+        raise ModelError(f"the recomputed share is {share}; it must be between 0 and 1.")
     context = text.context
     count = math.ceil(share * (context.stop - context.start)) if text.segments else 0
     if share == 1 and count:
@@ -255,11 +255,11 @@ class TextPiece:
 
 
 def write_answer(
-    text: AssembledText, fed: Fed, sampling: Sampling, cancelled: Callable[[], bool] = lambda: False
+    text: AssembledText, output: PassOutput, sampling: Sampling, cancelled: Callable[[], bool] = lambda: False
 ) -> Generator[TextPiece, None, Ending]:
     """The answer's tokens, until one of the checkpoint's stop tokens, `sampling.max_tokens`, or `cancelled()`.
 
-    fed: the result of `read_question`. Returns how it ended.
+    output: that of `read_question`. Returns how it ended.
     """
     model, random = text.model, torch.Generator().manual_seed(sampling.seed)
     stream = TextStream(model.decode, sampling.stop)
@@ -268,9 +268,9 @@ def write_answer(
         if cancelled():
             ending = "cancelled"
             break
-        logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
+        logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
         token, logprob = pick(logprobs_V, sampling, random)
-        mass = tuple(text.mass_by_segment(fed.mass_QK[-1]))
+        mass = tuple(text.mass_by_segment(output.mass_QK[-1]))
         if token in model.stop_ids:
             ending = "stop"
             break
@@ -279,7 +279,7 @@ def write_answer(
         if stopped:
             return "stop"
         if count < sampling.max_tokens:
-            fed = text.feed([token])
+            output = text.feed([token])
     if rest := stream.flush():
         yield TextPiece(None, rest, None, (0.0,) * len(text.segments))
     return ending

@@ -40,7 +40,14 @@ from torch import Tensor
 
 from model.checkpoint.chat_model import ChatModel
 from model.inference.generate import Sampling
-from model.inference.stored_prefix import AssembledText, Segment, read_prefix, read_question, read_segment, write_answer
+from model.inference.stored_prefix import (
+    AssembledText,
+    StoredSegment,
+    read_prefix,
+    read_question,
+    read_segment,
+    write_answer,
+)
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.types.writer import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import CitationStream, labels_of, numbers_in, with_labels
@@ -57,11 +64,11 @@ class LoadedWriter:
     """A checkpoint, its prefix as it was read, and what it made of passages before."""
 
     model: ChatModel
-    prefix: Segment
+    prefix: StoredSegment
     memory: WriterMemory
     guard_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def segment(self, document_id: str, ids: Sequence[int]) -> tuple[Segment, bool]:
+    def segment(self, document_id: str, ids: Sequence[int]) -> tuple[StoredSegment, bool]:
         """A passage's keys and values, and whether they were stored. What is read now is stored."""
         stored = self.memory.load(document_id, ids)
         if stored is not None:
@@ -83,7 +90,7 @@ def write_over(
     """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
     model = loaded.model
     passages_ids = passage_ids(model, request.passages)
-    segments: list[Segment | Sequence[int]] = []
+    segments: list[StoredSegment | Sequence[int]] = []
     stored_tokens = 0
     for passage, ids in zip(request.passages, passages_ids, strict=True):
         if cancelled():
@@ -99,10 +106,10 @@ def write_over(
     instruction = with_labels(request.instruction.strip(), numbers)
     suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + request.max_tokens)
-    fed = read_question(text, suffix, repair)
+    output = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=request.max_tokens)
     citations = CitationStream(numbers or numbers_in(request.notes))
-    pieces = write_answer(text, fed, sampling, cancelled)
+    pieces = write_answer(text, output, sampling, cancelled)
     while True:
         try:
             piece = next(pieces)
@@ -208,22 +215,22 @@ class _Answer:
     """Of the first token."""
 
 
-def _answer(loaded: LoadedWriter, segments: Sequence[Segment], question: str, share: float) -> _Answer:
+def _answer(loaded: LoadedWriter, segments: Sequence[StoredSegment], question: str, share: float) -> _Answer:
     model = loaded.model
     suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {question}")
     text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + _MOST_TOKENS)
-    fed = read_question(text, suffix, share)
-    logprobs_V = model.logits(fed.hidden_QE[-1]).log_softmax(-1)
-    pieces = write_answer(text, fed, Sampling(max_tokens=_MOST_TOKENS))
+    output = read_question(text, suffix, share)
+    logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
+    pieces = write_answer(text, output, Sampling(max_tokens=_MOST_TOKENS))
     return _Answer("".join(piece.text for piece in pieces), logprobs_V)
 
 
-def _right(asked: Sequence[tuple[Sequence[Segment], BuiltInQuestion]], answers: Sequence[_Answer]) -> float:
+def _right(asked: Sequence[tuple[Sequence[StoredSegment], BuiltInQuestion]], answers: Sequence[_Answer]) -> float:
     right = [question.answered_by(answer.text) for (_, question), answer in zip(asked, answers, strict=True)]
     return round(sum(right) / len(right), 4)
 
 
-def _questions(loaded: LoadedWriter) -> list[tuple[list[Segment], BuiltInQuestion]]:
+def _questions(loaded: LoadedWriter) -> list[tuple[list[StoredSegment], BuiltInQuestion]]:
     """The built-in questions, each over its passages, which are read apart from each other as documents are."""
     asked = []
     for passages, questions in built_in():

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from model.inference.stored_prefix import Segment
+from model.inference.stored_prefix import StoredSegment
 from retrieval.engine.workspace import WRITER_FOLDER
 from storage.blobs.files import TEMPORARY
 from storage.errors import CannotWrite, DamagedMemory, ForeignShard, MissingShard
@@ -100,13 +100,13 @@ class WriterMemory:
         self._dtype = shape.dtype
         self._lock = threading.Lock()
 
-    def as_stored(self, segment: Segment) -> Segment:
+    def as_stored(self, segment: StoredSegment) -> StoredSegment:
         """The segment as it will be read back, so that an answer does not depend on what was stored before it."""
         kept = self._layout.exact_dtype
         assert kept is not None, "a writer's memory is not rounded"
-        return Segment(segment.ids, segment.keys_YGTD.to(kept), segment.values_YGTD.to(kept))
+        return StoredSegment(segment.ids, segment.keys_YGTD.to(kept), segment.values_YGTD.to(kept))
 
-    def load(self, document_id: str, ids: Sequence[int]) -> Segment | None:
+    def load(self, document_id: str, ids: Sequence[int]) -> StoredSegment | None:
         """A segment in the store's dtype; None if it is not stored, or not intact any more."""
         name = _name(document_id, ids)
         path = self.folder / name
@@ -124,9 +124,9 @@ class WriterMemory:
             self._store.delete([name])
             return None
         keys_YGTD, values_YGTD = (torch.stack([_joined(pair[which], len(ids)) for pair in layers]) for which in (0, 1))
-        return Segment(tuple(ids), keys_YGTD, values_YGTD)
+        return StoredSegment(tuple(ids), keys_YGTD, values_YGTD)
 
-    def save(self, document_id: str, segment: Segment) -> bool:
+    def save(self, document_id: str, segment: StoredSegment) -> bool:
         """Store a segment, durable when this returns. False if it is larger than the budget or the disk is full."""
         blocks = -(-len(segment.ids) // TOKENS_PER_BLOCK)
         if blocks * self._layout.block_bytes > self.budget_bytes:

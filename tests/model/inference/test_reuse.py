@@ -12,7 +12,7 @@ from model.attention.grouped_softmax import ContextGate
 from model.checkpoint.chat_model import ChatModel, FewBits
 from model.inference.stored_prefix import (
     AssembledText,
-    Segment,
+    StoredSegment,
     chosen_rows,
     read_prefix,
     read_question,
@@ -28,7 +28,7 @@ TEXTS = ("The key is under the mat. ", "The mat lies in the hall of the old hous
 every_family = pytest.mark.parametrize("family", CHAT_FAMILIES)
 
 
-def stored(model: ChatModel, texts: tuple[str, ...] = TEXTS) -> tuple[Segment, list[Segment]]:
+def stored(model: ChatModel, texts: tuple[str, ...] = TEXTS) -> tuple[StoredSegment, list[StoredSegment]]:
     prefix = read_prefix(model)
     return prefix, [read_segment(model, prefix, model.tokenize(text)) for text in texts]
 
@@ -114,10 +114,10 @@ def test_the_attention_of_a_token_is_shared_out_completely() -> None:
     prefix, segments = stored(model)
     suffix = model.suffix_ids(QUESTION)
     text = AssembledText(model, prefix, segments, room=len(suffix))
-    fed = read_question(text, suffix, 0.2)
-    torch.testing.assert_close(fed.mass_QK.sum(-1), torch.ones(len(suffix)))
-    by_segment = text.mass_by_segment(fed.mass_QK[-1])
-    expected = [float(fed.mass_QK[-1, place].sum()) for place in text.segments]
+    output = read_question(text, suffix, 0.2)
+    torch.testing.assert_close(output.mass_QK.sum(-1), torch.ones(len(suffix)))
+    by_segment = text.mass_by_segment(output.mass_QK[-1])
+    expected = [float(output.mass_QK[-1, place].sum()) for place in text.segments]
     assert by_segment == pytest.approx(expected, abs=1e-5)
     assert 0 < sum(by_segment) < 1
 
