@@ -66,7 +66,7 @@ class LoadedWriter:
     model: ChatModel
     prefix: StoredSegment
     memory: WriterMemory
-    guard_lock: threading.Lock = field(default_factory=threading.Lock)
+    check_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def segment(self, document_id: str, ids: Sequence[int]) -> tuple[StoredSegment, bool]:
         """A passage's keys and values, and whether they were stored. What is read now is stored."""
@@ -134,7 +134,7 @@ logger = logging.getLogger(__name__)
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5)
 ENOUGH = 0.95
 INSTRUCTION = "Answer the question from the passages in a few words."
-AGREEMENT_FILE = "agreement.json"
+REUSE_CHECK_FILE = "agreement.json"
 _MOST_TOKENS = 20
 
 
@@ -150,7 +150,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ReuseCheck:
     """What was measured. The last level is that of `repair`, unless even the largest share was not enough."""
 
     repair: float
@@ -166,20 +166,20 @@ class Agreement:
         return last if last.repair == self.repair else Level(1.0, 1.0, 0.0, self.right_again)
 
 
-def agreement_of(loaded: LoadedWriter) -> Agreement:
+def reuse_check_of(loaded: LoadedWriter) -> ReuseCheck:
     """Measured now, or what was measured for the same checkpoint before."""
-    with loaded.guard_lock:
-        path = loaded.memory.folder / AGREEMENT_FILE
+    with loaded.check_lock:
+        path = loaded.memory.folder / REUSE_CHECK_FILE
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
             levels = tuple(Level(**level) for level in kept["levels"])
-            return Agreement(kept["repair"], levels, kept.get("right_again"))
-        agreement = measure(loaded)
-        write_durably(path, memoryview(json.dumps(asdict(agreement)).encode()))
-        return agreement
+            return ReuseCheck(kept["repair"], levels, kept.get("right_again"))
+        reuse_check = measure(loaded)
+        write_durably(path, memoryview(json.dumps(asdict(reuse_check)).encode()))
+        return reuse_check
 
 
-def measure(loaded: LoadedWriter) -> Agreement:
+def measure(loaded: LoadedWriter) -> ReuseCheck:
     """Raise the share until answers agree. Takes one reading of 12 short prompts, and a part of it for each share."""
     asked = _questions(loaded)
     again = [_answer(loaded, passages, question.text, 1.0) for passages, question in asked]
@@ -193,8 +193,8 @@ def measure(loaded: LoadedWriter) -> Agreement:
         levels.append(Level(share, round(f1, 4), round(kl, 4), _right(asked, answers)))
         logger.info("agreement of %s with reading again: %s", loaded.model.source, levels[-1])
         if f1 >= ENOUGH:
-            return Agreement(share, tuple(levels), right_again)
-    return Agreement(1.0, tuple(levels), right_again)
+            return ReuseCheck(share, tuple(levels), right_again)
+    return ReuseCheck(1.0, tuple(levels), right_again)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _questions(loaded: LoadedWriter) -> list[tuple[list[StoredSegment], BuiltInQ
 @cache
 def built_in() -> list[tuple[list[tuple[str, str]], list[BuiltInQuestion]]]:
     """Passages (title, text) with the questions about them."""
-    table = tomllib.loads((files(__package__) / "guard_questions.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((files(__package__) / "reuse_check.toml").read_text(encoding="utf-8"))
     return [
         (
             [(title, text) for title, text in made["passages"]],
@@ -271,7 +271,7 @@ class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
     name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the guard finds. few_bits: how its matrices are kept, if in fewer bits.
+    the share to compute again; None: what the reuse check finds. few_bits: how its matrices are kept, if in fewer bits.
     prefetches: whether new documents are read before anybody asks. Thread-safe.
     """
 
@@ -323,15 +323,15 @@ class LocalWriter:
         """As in `Writer`: counted."""
         return int(self.loaded().model.num_weights)
 
-    def agreement(self) -> Agreement:
+    def reuse_check(self) -> ReuseCheck:
         """How stored passages compare with passages read again; measured once for each checkpoint."""
 
-        return agreement_of(self.loaded())
+        return reuse_check_of(self.loaded())
 
     @property
     def repair(self) -> float:
         """The share of stored tokens that is computed again."""
-        return self._repair if self._repair is not None else self.agreement().repair
+        return self._repair if self._repair is not None else self.reuse_check().repair
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """See `Writer.write`."""

@@ -99,15 +99,15 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     if not isinstance(writer, LocalWriter):
         return report, []
     try:
-        agreement = writer.agreement()
+        reuse_check = writer.reuse_check()
     except WriterError as error:
         return report, [str(error)]
-    reached = agreement.reached
+    reached = reuse_check.reached
     report |= {"repair": writer.repair, "agreement_f1": reached.f1, "first_token_kl": reached.kl}
-    report |= {"right": reached.right, "right_again": agreement.right_again}
-    if agreement.repair < 1:
+    report |= {"right": reached.right, "right_again": reuse_check.right_again}
+    if reuse_check.repair < 1:
         return report, []
-    best = agreement.levels[-1]
+    best = reuse_check.levels[-1]
     return report, [
         f"{writer.name} answers otherwise over stored passages (agreement {best.f1:.2f} where half of them is read "
         "again), so it reads all passages again for every question. That is right, but slower: choose another "
@@ -122,7 +122,7 @@ class WriterSpec:
     `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
     server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
     folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
-    the share of it that is computed again for each question, None for what the guard finds; `few_bits`:
+    the share of it that is computed again for each question, None for what the reuse check finds; `few_bits`:
     "int8" or "nf4", to keep a checkpoint's matrices in them; `prefetches`: let it read new documents before anybody
     asks.
     """

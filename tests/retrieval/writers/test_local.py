@@ -198,7 +198,9 @@ def loaded(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     yield loaded_writer(load_chat_model(checkpoint, device="cpu"), tmp_path_factory.mktemp("home"))
 
 
-def test_the_guard_raises_the_share_until_answers_agree(loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reuse_check_raises_the_share_until_answers_agree(
+    loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_MOST_TOKENS", 2)
     monkeypatch.setattr(local, "SHARES", (0.0, 0.9))
     monkeypatch.setattr(local, "word_f1", lambda one, other: 0.9)  # a random network writes no words
@@ -213,19 +215,19 @@ def test_the_guard_raises_the_share_until_answers_agree(loaded: LoadedWriter, mo
     assert (enough.repair, enough.reached.f1) == (0.0, 0.9)
 
 
-def test_what_the_guard_found_is_kept(loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01),)))
-    assert local.agreement_of(loaded).repair == 0.2
+def test_what_the_reuse_check_found_is_kept(loaded: LoadedWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "measure", lambda _: local.ReuseCheck(0.2, (local.Level(0.2, 0.97, 0.01),)))
+    assert local.reuse_check_of(loaded).repair == 0.2
     monkeypatch.setattr(local, "measure", lambda _: pytest.fail("measured twice"))
-    assert local.agreement_of(loaded).reached == local.Level(0.2, 0.97, 0.01)
+    assert local.reuse_check_of(loaded).reached == local.Level(0.2, 0.97, 0.01)
 
 
 def test_what_was_found_before_right_answers_were_counted_is_still_read(tmp_path: Path, checkpoint: Path) -> None:
     loaded = loaded_writer(load_chat_model(checkpoint, device="cpu"), tmp_path)
     loaded.memory.folder.mkdir(parents=True, exist_ok=True)
     kept = '{"repair": 0.2, "levels": [{"repair": 0.2, "f1": 0.97, "kl": 0.01}]}'
-    (loaded.memory.folder / local.AGREEMENT_FILE).write_text(kept)
-    assert local.agreement_of(loaded) == local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01, None),), None)
+    (loaded.memory.folder / local.REUSE_CHECK_FILE).write_text(kept)
+    assert local.reuse_check_of(loaded) == local.ReuseCheck(0.2, (local.Level(0.2, 0.97, 0.01, None),), None)
 
 
 def test_every_built_in_answer_stands_in_its_passages_and_is_known_when_it_is_given() -> None:
@@ -248,14 +250,14 @@ def test_the_doctor_shows_the_agreement_and_says_when_passages_are_read_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_at(checkpoint, tmp_path, repair=None)
-    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(0.2, (local.Level(0.2, 0.97, 0.01, 0.75),), 0.8))
+    monkeypatch.setattr(local, "measure", lambda _: local.ReuseCheck(0.2, (local.Level(0.2, 0.97, 0.01, 0.75),), 0.8))
     report, problems = writer_report(writer, tmp_path)
     assert (report["repair"], report["agreement_f1"], report["first_token_kl"], problems) == (0.2, 0.97, 0.01, [])
     assert (report["right"], report["right_again"]) == (0.75, 0.8)
     written(writer, request())
     assert writer_report(writer, tmp_path)[0]["stored_bytes"] > 0
     elsewhere = writer_at(checkpoint, tmp_path / "other", repair=None)
-    monkeypatch.setattr(local, "measure", lambda _: local.Agreement(1.0, (local.Level(0.5, 0.6, 0.9),)))
+    monkeypatch.setattr(local, "measure", lambda _: local.ReuseCheck(1.0, (local.Level(0.5, 0.6, 0.9),)))
     report, problems = writer_report(elsewhere, tmp_path / "other")
     assert report["repair"] == 1.0
     assert "reads all passages again" in problems[0] and "0.60" in problems[0]
