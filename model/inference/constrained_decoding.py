@@ -1,8 +1,7 @@
 """Constrained decoding for quotations: only text that appears verbatim in given blocks.
 
-A cursor holds every place where the quotation so far occurs. The next token must continue one of them, so that
-whatever the model writes is an exact quotation with a known place. No backbone is needed here: sentences are placed
-without loading one.
+A cursor is the state of the decoding: every position where the quotation so far occurs. The next token must continue
+one of them. So all that the model writes is an exact quotation, and its position is known. No backbone is needed here.
 """
 
 from collections import defaultdict
@@ -13,7 +12,7 @@ from typing import Any
 
 from model.errors import ModelError
 
-Place = tuple[int, int]
+TokenPosition = tuple[int, int]
 """(number of the block in the memory, row of the token in the block)"""
 
 
@@ -30,12 +29,12 @@ class QuoteSource:
         if self.next_block and len(self.next_block) != len(self.tokens_by_block):
             raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
 
-    def token_at(self, place: Place) -> int:
-        return self.tokens_by_block[place[0]][place[1]]
+    def token_at(self, position: TokenPosition) -> int:
+        return self.tokens_by_block[position[0]][position[1]]
 
-    def after(self, place: Place) -> Place | None:
-        """The place after `place`, also across the border to a block that continues this one."""
-        block, row = place
+    def after(self, position: TokenPosition) -> TokenPosition | None:
+        """The position after `position`, also across the border to a block that continues this one."""
+        block, row = position
         if row + 1 < len(self.tokens_by_block[block]):
             return block, row + 1
         following = self.next_block[block] if self.next_block else None
@@ -44,32 +43,32 @@ class QuoteSource:
 
 @dataclass
 class QuoteCursor:
-    """Where the quotation so far occurs."""
+    """The state of constrained decoding: where the quotation so far occurs."""
 
     source: QuoteSource
-    places: list[Place] | None = None
-    """Places of the last token quoted; None before the first."""
-    _starts: dict[int, list[Place]] = field(default_factory=dict)
+    positions: list[TokenPosition] | None = None
+    """Positions of the last token quoted; None before the first."""
+    _starts: dict[int, list[TokenPosition]] = field(default_factory=dict)
 
-    def allowed(self) -> dict[int, list[Place]]:
-        """Tokens that continue the quotation (or begin it), each with its places."""
-        if self.places is None:
+    def allowed(self) -> dict[int, list[TokenPosition]]:
+        """Tokens that continue the quotation (or begin it), each with its positions."""
+        if self.positions is None:
             if not self._starts:
-                self._starts = self._all_places()
+                self._starts = self._all_positions()
             return self._starts
-        following: dict[int, list[Place]] = defaultdict(list)
-        for place in self.places:
-            if (after := self.source.after(place)) is not None:
+        following: dict[int, list[TokenPosition]] = defaultdict(list)
+        for position in self.positions:
+            if (after := self.source.after(position)) is not None:
                 following[self.source.token_at(after)].append(after)
         return following
 
-    def advance(self, token: int) -> Place:
-        """Quote one more token; returns the first place where it occurs, which a longer quotation may rule out."""
-        self.places = self.allowed()[token]
-        return self.places[0]
+    def advance(self, token: int) -> TokenPosition:
+        """Quote one more token; returns the first position where it occurs; a longer quotation may rule it out."""
+        self.positions = self.allowed()[token]
+        return self.positions[0]
 
-    def _all_places(self) -> dict[int, list[Place]]:
-        starts: dict[int, list[Place]] = defaultdict(list)
+    def _all_positions(self) -> dict[int, list[TokenPosition]]:
+        starts: dict[int, list[TokenPosition]] = defaultdict(list)
         for block, tokens in enumerate(self.source.tokens_by_block):
             for row, token in enumerate(tokens):
                 if self.source.may_start is None or token in self.source.may_start:

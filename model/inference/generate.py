@@ -17,7 +17,7 @@ from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, on_device
 from model.errors import ModelError
-from model.inference.constrained_decoding import Place, QuoteCursor, QuoteSource
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource, TokenPosition
 from model.inference.prompt import EncodedPrompt
 from model.inference.session import LandmarkSession, StepOutput
 
@@ -114,7 +114,7 @@ class GeneratedToken:
     """Natural logarithm of its probability among all tokens (landmark excluded), before temperature."""
     selections: tuple[Selection, ...]
     """What attention read to choose this token: one read per memory layer, of one query."""
-    quote: Place | None
+    quote: TokenPosition | None
     """Where it was copied from, in quote mode: the first place where the quotation so far occurs."""
 
 
@@ -189,7 +189,7 @@ class _Step:
     token: int
     logprob: float
     selections: tuple[Selection, ...]
-    place: Place | None = None
+    place: TokenPosition | None = None
 
 
 def _chosen_steps(
@@ -228,7 +228,7 @@ def _choose(
     random: torch.Generator,
     *,
     started: bool,
-) -> tuple[int | None, float, Place | None]:
+) -> tuple[int | None, float, TokenPosition | None]:
     """The next token with its log-probability and, in quote mode, its place; None at the end of a quotation."""
     if cursor is None:
         return *pick(logprobs_V, sampling, random), None

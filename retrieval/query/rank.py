@@ -18,7 +18,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from model.inference.constrained_decoding import Place
+from model.inference.constrained_decoding import TokenPosition
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.span_reader import FoundSpan, ReadPassage, SpanReading
 from model.scoring.late_interaction import score
@@ -204,7 +204,7 @@ def _chosen(
 ) -> Iterator[_Choice]:
     """The best sentences of different wording, best first."""
     wordings: set[str] = set()
-    quoted: set[Place] = set()
+    quoted: set[TokenPosition] = set()
     for number in scores_S.argsort(descending=True, stable=True).tolist():
         if scores_S[number] == -torch.inf or len(wordings) == count:
             break

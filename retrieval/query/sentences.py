@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from model.inference.constrained_decoding import Place, QuoteSource, word_starts
+from model.inference.constrained_decoding import QuoteSource, TokenPosition, word_starts
 from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import continuation_end, is_antecedent, refers_back
@@ -47,7 +47,7 @@ class Quotation:
     `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess.
     """
 
-    places: list[Place]
+    places: list[TokenPosition]
     answer_span: range
     score: float = 0.0
     probability: float | None = None
@@ -71,14 +71,14 @@ class Sentence:
     `antecedent`: tokens of the sentence that it refers back to, quoted before it; `continuation`: tokens of the list
     that it introduces, quoted behind it."""
 
-    places: list[Place]
+    places: list[TokenPosition]
     text: str
     run: int
     start: int
     stop: int
     ends: list[int]
-    antecedent: list[Place]
-    continuation: list[Place]
+    antecedent: list[TokenPosition]
+    continuation: list[TokenPosition]
     antecedent_text: str = ""
 
     def quoted(self, answer_span: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
@@ -133,9 +133,11 @@ def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
     return refers_back(text[start:stop]) and is_antecedent(text, before, ended, start)
 
 
-def _tokens_within(placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[tuple[Place, int]]:
+def _tokens_within(
+    placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int
+) -> list[tuple[TokenPosition, int]]:
     """Tokens that hold characters of a span, each with the character behind it."""
-    found: list[tuple[Place, int]] = []
+    found: list[tuple[TokenPosition, int]] = []
     for index, block in zip(run, placed, strict=True):
         ends = block.token_ends
         first = bisect_right(ends, start)
@@ -190,7 +192,7 @@ class Quoting:
             self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
         return self._token_ends[index]
 
-    def words(self, places: Sequence[Place]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    def words(self, places: Sequence[TokenPosition]) -> Iterator[tuple[str, tuple[str, int, int]]]:
         """What stands in the document for each of these tokens, which follow each other, with what is between it and
         the token before; and its place."""
         before: int | None = None
@@ -199,7 +201,7 @@ class Quoting:
             yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
             before = end
 
-    def within(self, places: Sequence[Place], characters: int) -> Sequence[Place]:
+    def within(self, places: Sequence[TokenPosition], characters: int) -> Sequence[TokenPosition]:
         """As many of these tokens as have so many characters at most; none ends inside a character."""
         left, before = characters, -1
         for number, place in enumerate(places):
@@ -210,7 +212,7 @@ class Quoting:
                 return places[:number]
         return places
 
-    def span(self, places: Sequence[Place]) -> tuple[int, int]:
+    def span(self, places: Sequence[TokenPosition]) -> tuple[int, int]:
         """(start, end) of tokens that follow each other, as characters of their document."""
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
@@ -255,7 +257,7 @@ class Quoting:
 class BySentence:
     """Values of tokens, gathered sentence by sentence."""
 
-    def __init__(self, places: Sequence[Sequence[Place]], length: int) -> None:
+    def __init__(self, places: Sequence[Sequence[TokenPosition]], length: int) -> None:
         rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
         self._place_ST = pad_sequence(rows, batch_first=True)
         self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
