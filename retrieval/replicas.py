@@ -1,5 +1,5 @@
-"""Replicas: what the servers of one library share beside documents and accounts, so that none of them has to be asked
-again: values that are kept for a while, files that wait to be started, and news of what the others changed."""
+"""Replicas: what the servers of one library share, besides documents and accounts: values that are kept for a while,
+files that wait to be started, and notifications of changes that the others made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
-from storage.catalogue.database import News
+from storage.catalogue.database import Notifications
 
 UPLOADS = "uploads"
 Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str, float]]]
@@ -16,26 +16,26 @@ Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str,
 
 
 class CatalogueValues:
-    """Text under a kind and a key, in the catalogue. See `storage.catalogue.shared_values`; `tell`: whether pages at
-    other servers show it."""
+    """Text under a kind and a key, in the catalogue. See `storage.catalogue.shared_values`; `notify`: whether pages at
+    other servers show them."""
 
-    def __init__(self, catalogue: Catalogue, *, tell: bool = False):
-        self._catalogue, self._tell = catalogue, tell
+    def __init__(self, catalogue: Catalogue, *, notify: bool = False):
+        self._catalogue, self._notify = catalogue, notify
 
     def put(self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None) -> None:
         """For so many seconds, in place of the one before; of one owner only the newest `most` are kept."""
-        self._catalogue.put_value(kind, key, value, seconds=seconds, owner=owner, most=most, tell=self._tell)
+        self._catalogue.put_value(kind, key, value, seconds=seconds, owner=owner, most=most, notify=self._notify)
 
     def update(self, kind: str, key: str, value: str) -> bool:
         """Another value for as long as the one before; False if that is gone."""
-        return self._catalogue.update_value(kind, key, value, tell=self._tell)
+        return self._catalogue.update_value(kind, key, value, notify=self._notify)
 
     def read(self, kind: str, keys: Sequence[str]) -> tuple[dict[str, str], float]:
         """Those that there are, and the moment."""
         return self._catalogue.values(kind, keys)
 
     def of(self, kind: str, owner: str | None) -> list[str]:
-        """Those of one owner, or of all; who came first, first."""
+        """Those of one owner, or of all; oldest first."""
         return self._catalogue.values_of(kind, owner)
 
     def count(self, kind: str) -> int:
@@ -43,7 +43,7 @@ class CatalogueValues:
 
     def take(self, kind: str, key: str) -> str | None:
         """The value, which is gone then: of several that ask at once, one gets it."""
-        return self._catalogue.take_value(kind, key, tell=self._tell)
+        return self._catalogue.take_value(kind, key, notify=self._notify)
 
     def change(self, kind: str, keys: Sequence[str], change: Change) -> None:
         """With nobody in between. What `change` raises leaves everything as it is."""
@@ -51,17 +51,17 @@ class CatalogueValues:
 
 
 class Replicas:
-    """See the module docstring. `values`, `uploads`: of which nobody, and everybody else, is told at once."""
+    """See the module docstring. Changes to `uploads` notify the other servers, changes to `values` do not."""
 
     def __init__(self, catalogue: Catalogue, blobs: Blobs):
         self._database = catalogue.database
         self.values = CatalogueValues(catalogue)
-        self.uploads, self.upload_files = CatalogueValues(catalogue, tell=True), blobs.inside(UPLOADS)
+        self.uploads, self.upload_files = CatalogueValues(catalogue, notify=True), blobs.inside(UPLOADS)
         self.blobs = blobs
 
-    def news(self) -> News:
-        """What other processes do from now on."""
-        return News(self._database)
+    def notifications(self) -> Notifications:
+        """Of changes by other processes from now on."""
+        return Notifications(self._database)
 
     def announce(self, message: str) -> bool:
         """Tell the other servers something. False where there can be none (SQLite)."""

@@ -80,7 +80,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         logging.getLogger().addHandler(problems)
-        stop_listening = changes.listen(library.replicas, ask_queue.heard)
+        stop_listening = changes.listen(library.replicas, ask_queue.receive)
         async with startup.preparing(library, settings.home, readiness), tools.session_manager.run():
             yield
         await run_in_threadpool(stop_listening)
@@ -175,7 +175,7 @@ def _upload_limits(settings: Settings) -> UploadLimits:
 def _add_guards(
     app: FastAPI, authenticator: Authenticator, settings: Settings, changes: changing.Changes, *, with_page: bool
 ) -> None:
-    app.add_middleware(changing.TellChanges, changes=changes)
+    app.add_middleware(changing.NotifyChanges, changes=changes)
     app.add_middleware(RequestShares)
     app.add_middleware(
         AccessMiddleware,

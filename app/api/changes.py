@@ -1,8 +1,8 @@
 """What changed, while it changes: server-sent events for every tab that shows the library.
 
-- What a browser changed came through this server and is told at once; what other servers and workers change comes as
-  news of the catalogue, at most once a second.
-- A stream ends after a while, and the browser opens the next one: who may no longer look is refused then.
+- A change by a browser of this server is sent at once. Changes by other servers and workers arrive as notifications of
+  the catalogue, and are sent at most once a second.
+- A stream ends after a while, and the browser opens the next one. Permissions are checked again then.
 """
 
 from __future__ import annotations
@@ -35,51 +35,51 @@ RETRY_MS = 1000  # until a browser looks for a stream that has ended
 BUSY_SECONDS, IDLE_SECONDS = 1.0, 3.0
 STOP_SECONDS = 0.25
 END_SECONDS = 5.0
-NEWS_SECONDS = 0.5  # between one telling of what others do and the next
+NOTIFY_SECONDS = 0.5  # between two notifications of changes by others
 MOST_STREAMS = 20
 JOBS_SHOWN = 60
 Seen = Annotated[str, Query(max_length=64)]
-_UNTOLD = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
+_NOT_CHANGING = ("/api/v1/ask", "/api/v1/search", "/api/v1/estimate")
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Changes:
-    """Tells open streams that something may have changed. Used from the event loop only."""
+    """Notifies open streams that something may have changed. For the event loop only."""
 
     def __init__(self) -> None:
         self._run, self._number = secrets.token_hex(4), 0
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
         self._open: Counter[str] = Counter()
         self.stopping: Callable[[], bool] = lambda: False
         """Whether the server wants to stop, which has to wait for open streams."""
 
-    def listen(self, replicas: Replicas, heard: Callable[[str], None]) -> Callable[[], None]:
-        """Report changes by other processes as well; `heard` gets the messages of other servers, in a thread. Returns a
-        function that stops it."""
-        news, loop = replicas.news(), asyncio.get_running_loop()
+    def listen(self, replicas: Replicas, on_message: Callable[[str], None]) -> Callable[[], None]:
+        """Report changes by other processes as well; `on_message` gets the messages of other servers, in a thread.
+        Returns a function that stops it."""
+        notifications, loop = replicas.notifications(), asyncio.get_running_loop()
 
         def listen() -> None:
-            while not news.closed:
-                came = news.wait()
-                for message in filter(None, came):
-                    heard(message)
-                if "" in came and not loop.is_closed():
-                    loop.call_soon_threadsafe(self.tell)
-                    news.rest(NEWS_SECONDS)
-            news.wait()  # lets go
+            while not notifications.closed:
+                received = notifications.wait()
+                for message in filter(None, received):
+                    on_message(message)
+                if "" in received and not loop.is_closed():
+                    loop.call_soon_threadsafe(self.notify)
+                    notifications.rest(NOTIFY_SECONDS)
+            notifications.wait()  # lets go
 
         def end() -> None:
-            news.close()
+            notifications.close()
             listening.join(END_SECONDS)
 
-        listening = threading.Thread(target=listen, name="cairn-news", daemon=True)
+        listening = threading.Thread(target=listen, name="cairn-notifications", daemon=True)
         listening.start()
         return end
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._number += 1
-        self._told.set()
-        self._told = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @contextmanager
     def present(self, person: str) -> Iterator[None]:
@@ -97,21 +97,21 @@ class Changes:
 
         `seen`: the id of the last event that the browser had before it came back.
         """
-        ends, files_told = time.monotonic() + STREAM_SECONDS, ""
+        ends, files_sent = time.monotonic() + STREAM_SECONDS, ""
         while time.monotonic() < ends and not self.stopping():
-            told, number = self._told, self._number
+            changed, number = self._changed, self._number
             files, jobs, busy = await run_in_threadpool(_files, library, uploads)
             state = self._state(library, number, jobs)
-            if files != files_told:
-                files_told = files
+            if files != files_sent:
+                files_sent = files
                 yield ServerSentEvent(event="files", raw_data=files, id=seen or state, retry=RETRY_MS)
             if state != seen:
                 seen = state
                 yield ServerSentEvent(event="library", raw_data="{}", id=state)
-            await self._wait(told, BUSY_SECONDS if busy else IDLE_SECONDS)
+            await self._wait(changed, BUSY_SECONDS if busy else IDLE_SECONDS)
 
     def state(self, library: Library) -> str:
-        """The id of an event that tells of the library as it is now. In any thread."""
+        """The id of an event for the present state of the library. In any thread."""
         return self._state(library, self._number, library.jobs.list(limit=JOBS_SHOWN))
 
     def _state(self, library: Library, number: int, jobs: Sequence[Job]) -> str:
@@ -119,11 +119,11 @@ class Changes:
         now = f"{self._run} {number} {ended} {library.descriptions.num_made}"
         return hashlib.sha256(now.encode()).hexdigest()[:16]
 
-    async def _wait(self, told: asyncio.Event, seconds: float) -> None:
+    async def _wait(self, changed: asyncio.Event, seconds: float) -> None:
         ends = time.monotonic() + seconds
-        while not (told.is_set() or self.stopping()) and time.monotonic() < ends:
+        while not (changed.is_set() or self.stopping()) and time.monotonic() < ends:
             with suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), min(seconds, STOP_SECONDS))
+                await asyncio.wait_for(changed.wait(), min(seconds, STOP_SECONDS))
 
 
 def _files(library: Library, uploads: Uploads) -> tuple[str, Sequence[Job], bool]:
@@ -155,8 +155,8 @@ def router(changes: Changes, uploads: Uploads) -> APIRouter:
     return routes
 
 
-class TellChanges:
-    """ASGI middleware: tells `changes` of every request that changed something."""
+class NotifyChanges:
+    """ASGI middleware: notifies `changes` of every request that changed something."""
 
     def __init__(self, app: ASGIApp, *, changes: Changes):
         self._app, self._changes = app, changes
@@ -164,7 +164,7 @@ class TellChanges:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         changing = scope["type"] == "http" and scope["method"] in _CHANGING and path.startswith("/api/v1/")
-        if not changing or path.startswith(_UNTOLD):
+        if not changing or path.startswith(_NOT_CHANGING):
             await self._app(scope, receive, send)
             return
         status = 500
@@ -175,6 +175,6 @@ class TellChanges:
                 status = message["status"]
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body") and status < 400:
-                self._changes.tell()
+                self._changes.notify()
 
         await self._app(scope, receive, watched)

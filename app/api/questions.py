@@ -131,8 +131,8 @@ class AskQueue:
             return
         raise Refused(404, "not_found", "No question of yours is being answered under this id.")
 
-    def heard(self, message: str) -> None:
-        """What another server announced."""
+    def receive(self, message: str) -> None:
+        """Handle a message of another server."""
         with self._lock:
             mine = [(ask_id, asker) for ask_id, (asker, _) in self._stops.items()]
         for ask_id, asker in mine:

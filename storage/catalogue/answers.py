@@ -40,7 +40,7 @@ class AnswerRepository(Repository):
         row = vars(head) | {"search_text": search_text(question, text), "body": body}
         used = [{"answer_id": head.id, "document_id": document_id} for document_id in dict.fromkeys(document_ids)]
         try:
-            with self._database.write(tell=False) as connection:
+            with self._database.write(notify=False) as connection:
                 self._check_still_allowed(connection, [one["document_id"] for one in used])
                 connection.execute(insert(answers).values(row | {"owner_id": self.principal.user_id}))
                 if used:
@@ -101,7 +101,7 @@ class AnswerRepository(Repository):
         with self._database.read() as connection:
             if self._conversation_exists(connection, conversation_id):
                 return
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             if not self._conversation_exists(connection, conversation_id):
                 connection.execute(insert(conversations).values(row))
 

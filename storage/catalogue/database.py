@@ -8,7 +8,7 @@
 - PostgreSQL (`postgresql://...`, by psycopg 3) behaves the same: one writer at a time, consistent reads. The server
   ends a transaction that hangs, and a cut connection is noticed: a paused machine does not keep writers waiting.
 
-What other processes change in the catalogue, as news: a server shows it to those who look at its pages.
+Other processes notify of their changes to the catalogue, so that a server can refresh the pages it shows.
 
 PostgreSQL sends it (LISTEN, NOTIFY). SQLite's processes count their writes in the file, and whoever wants to know
 looks.
@@ -303,8 +303,8 @@ class Database:
         self.on_progress: Callable[[int], None] | None = None  # told after each commit: see storage.catalogue.home
         self.lease_seconds = LEASE_SECONDS
         self.while_open = ExitStack()
-        self.teller = uuid4().hex  # who told of a change: others only need to know
-        self.told_here = 0
+        self.sender = uuid4().hex  # processes ignore their own notifications
+        self.notified_here = 0
         self._writer = self.engine.execution_options(begin_immediate=True)
         self._reader = self.engine
         # Threads of this process queue here instead of polling for SQLite's lock.
@@ -324,15 +324,15 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, *, in_turn: bool = True, tell: bool = True) -> Iterator[Connection]:
+    def write(self, *, in_turn: bool = True, notify: bool = True) -> Iterator[Connection]:
         """One writing transaction, committed at the end or rolled back. Keep it short; do not nest.
 
         `in_turn=False`: on PostgreSQL it does not wait for other writers. For what locks the one row that it changes,
-        and reserves no numbers. `tell`: let other processes know (`storage.catalogue.database`), for what
+        and reserves no numbers. `notify`: let other processes know (`storage.catalogue.database`), for what
         somebody who looks at the library may see; never out of turn. Raises `CatalogueUnavailable`; then nothing was
         changed.
         """
-        tell = tell and in_turn
+        notify = notify and in_turn
         alone = self._writing if in_turn or self.is_sqlite else nullcontext()
         with alone, explained(self.place), self._writer.connect() as connection:
             progress = 0
@@ -340,16 +340,16 @@ class Database:
                 if in_turn and not self.is_sqlite:
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
                 yield connection
-                if tell:
-                    self._tell(connection)
+                if notify:
+                    self._notify(connection)
                 if in_turn and self.on_progress is not None:
                     progress = connection.exec_driver_sql(_PROGRESS).scalar_one()
-            if tell:
-                self.told_here += 1
+            if notify:
+                self.notified_here += 1
             if in_turn and self.on_progress is not None:
                 self.on_progress(int(progress))
 
-    def _tell(self, connection: Connection) -> None:
+    def _notify(self, connection: Connection) -> None:
         """Whoever listens learns of it once this is committed. SQLite has a number in the file's head that nothing
         else uses."""
         if self.is_sqlite:
@@ -360,8 +360,8 @@ class Database:
 
     def announce(self, connection: Connection, message: str) -> None:
         """Tell other servers something, when this is committed. PostgreSQL only."""
-        told = text("SELECT pg_notify(:channel, :message)")
-        connection.execute(told, {"channel": CHANNEL, "message": f"{self.teller} {message}"})
+        call = text("SELECT pg_notify(:channel, :message)")
+        connection.execute(call, {"channel": CHANNEL, "message": f"{self.sender} {message}"})
 
     @contextmanager
     def write_to_delete(self) -> Iterator[Connection]:
@@ -432,7 +432,7 @@ LOOK_SECONDS = 0.5  # of SQLite: between one look and the next
 AGAIN_SECONDS = 2.0  # after the server was lost
 
 
-class News:
+class Notifications:
     """What others did since the last `wait`. For one thread; `close` may be called by another."""
 
     def __init__(self, database: Database):
@@ -454,15 +454,15 @@ class News:
         self._closed.wait(seconds)
 
     def wait(self) -> list[str]:
-        """Waits for about half a second; returns what came. "": something changed, or may have while nothing was heard;
-        anything else is a message of another server (`Database.announce`)."""
+        """Waits for about half a second; returns what was received. "": something changed, or may have while nobody
+        listened; anything else is a message of another server (`Database.announce`)."""
         if self.closed:
             self._hang_up()
             return []
         try:
             return self._look() if self._database.is_sqlite else self._listen()
         except CatalogueUnavailable as error:
-            log.warning("News of the catalogue have to wait: %s", error)
+            log.warning("Notifications of the catalogue have to wait: %s", error)
             self._closed.wait(AGAIN_SECONDS)
             return [""]
 
@@ -470,15 +470,15 @@ class News:
         if self._closed.wait(LOOK_SECONDS):
             return []
         others = self._others()
-        news = [""] if others != self._seen else []
+        received = [""] if others != self._seen else []
         self._seen = others
-        return news
+        return received
 
     def _others(self) -> int:
         """How many writes were not this process's own."""
-        told_here = self._database.told_here  # first: a write of ours meanwhile counts as another's, once
+        notified_here = self._database.notified_here  # first: a write of ours meanwhile counts as another's, once
         with self._database.read() as connection:
-            return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()) - told_here
+            return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()) - notified_here
 
     def _listen(self) -> list[str]:
         import psycopg
@@ -487,15 +487,15 @@ class News:
             if self._listening is None:
                 self._listening = self._call()
                 return [""]  # since the last connection there may have been some
-            came = [note.payload for note in self._listening.notifies(timeout=LOOK_SECONDS, stop_after=1)]
-            came += [note.payload for note in self._listening.notifies(timeout=0)]
+            received = [note.payload for note in self._listening.notifies(timeout=LOOK_SECONDS, stop_after=1)]
+            received += [note.payload for note in self._listening.notifies(timeout=0)]
         except psycopg.Error as error:
-            log.warning("News of the catalogue have to wait: %s", error)
+            log.warning("Notifications of the catalogue have to wait: %s", error)
             self._hang_up()
             self._closed.wait(AGAIN_SECONDS)
             return [""]
-        told = [payload.partition(" ") for payload in came]
-        return list(dict.fromkeys(message for teller, _, message in told if teller != self._database.teller))
+        notices = [payload.partition(" ") for payload in received]
+        return list(dict.fromkeys(message for sender, _, message in notices if sender != self._database.sender))
 
     def _call(self) -> psycopg.Connection[Any]:
         """A connection of its own, outside of the pool: it is kept."""

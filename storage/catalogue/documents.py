@@ -140,7 +140,7 @@ class DocumentRepository(Repository):
 
     def replace_original(self, document_id: str, stored_file: str) -> None:
         """Replace the stored file with another one, such as an unlocked copy. Raises `NotFound`."""
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             if not update_row(connection, documents, document_id, stored_file=stored_file):
                 raise NotFound("document", document_id)
 
@@ -161,7 +161,7 @@ class DocumentRepository(Repository):
         Raises `NotFound`, `LeaseLost`.
         """
         compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title

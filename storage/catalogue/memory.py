@@ -42,7 +42,7 @@ class MemoryRepository(Repository):
     @for_any_principal
     def put_title_keys(self, document_id: str, title: str, keys: bytes) -> None:
         """Store the keys of a document's title, replacing earlier ones. Raises `NotFound`, `PermissionDenied`."""
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             one_document(connection, self.principal, document_id, to_change=True)
             connection.execute(delete(title_keys).where(title_keys.c.document_id == document_id))
             connection.execute(insert(title_keys).values(document_id=document_id, title=title, packed=keys))
@@ -77,7 +77,7 @@ class MemoryRepository(Repository):
         known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
         if self._rows(known):  # as nearly always: no need to wait for writers
             return fingerprint.digest
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             if connection.execute(known).first() is None:
                 row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
                 connection.execute(insert(memory_fingerprints).values(row))

@@ -42,7 +42,7 @@ class ShardRepository(Repository):
         now; then delete the file.
         """
         assert len(new_blocks) == shard.num_blocks, (len(new_blocks), shard)
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             hold(connection, job)
             one_document(connection, ADMINISTRATOR, document_id)
             following = select(func.coalesce(func.max(shards.c.first_ordinal + shards.c.num_blocks), 0))

@@ -19,7 +19,7 @@ Change: TypeAlias = Callable[[Mapping[str, str], float], Mapping[str, tuple[str,
 
 
 class SharedValueRepository(Repository):
-    """Writes tell nobody of a change, but for those that are asked to."""
+    """Its writes notify nobody, unless `notify` is set."""
 
     def put_value(
         self,
@@ -30,10 +30,10 @@ class SharedValueRepository(Repository):
         seconds: float,
         owner: str = "",
         most: int | None = None,
-        tell: bool = False,
+        notify: bool = False,
     ) -> None:
         """Keep a value, in place of the one before. Of one owner only the newest `most` of a kind are kept."""
-        with self._database.write(tell=tell) as connection:
+        with self._database.write(notify=notify) as connection:
             now = moment_of(connection)
             connection.execute(delete(values).where(values.c.until <= now))
             _write(connection, kind, key, value, now + seconds, owner)
@@ -43,9 +43,9 @@ class SharedValueRepository(Repository):
                 kept = connection.execute(newest).scalars().all()
                 connection.execute(delete(values).where(theirs, values.c.key.not_in(kept), values.c.key != key))
 
-    def update_value(self, kind: str, key: str, value: str, *, tell: bool = False) -> bool:
+    def update_value(self, kind: str, key: str, value: str, *, notify: bool = False) -> bool:
         """Another value for as long as the one before would have been kept; False if that is gone."""
-        with self._database.write(tell=tell) as connection:
+        with self._database.write(notify=notify) as connection:
             here = _here(kind, [key], moment_of(connection))
             return connection.execute(update(values).where(here).values(value=value)).rowcount > 0
 
@@ -67,15 +67,15 @@ class SharedValueRepository(Repository):
             counted = select(func.count()).where(values.c.kind == kind, values.c.until > moment_of(connection))
             return connection.execute(counted).scalar_one()
 
-    def take_value(self, kind: str, key: str, *, tell: bool = False) -> str | None:
+    def take_value(self, kind: str, key: str, *, notify: bool = False) -> str | None:
         """The value, which is gone then: of several that ask at once, one gets it."""
-        with self._database.write(tell=tell) as connection:
+        with self._database.write(notify=notify) as connection:
             here = _here(kind, [key], moment_of(connection))
             return connection.execute(delete(values).where(here).returning(values.c.value)).scalar()
 
     def change_values(self, kind: str, keys: Sequence[str], change: Change) -> None:
         """Change some values by what they are, with nobody in between. What `change` raises leaves them as they are."""
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             known, now = _read(connection, kind, keys)
             connection.execute(delete(values).where(values.c.until <= now))
             for key, (value, kept_seconds) in change(known, now).items():

@@ -25,7 +25,7 @@ class TermRepository(Repository):
     def put_terms(self, shard_id: int, indices_of: Mapping[int, Sequence[int]], *, rule: int) -> None:
         """Index a shard anew: term -> places of blocks in the shard. Without effect if it was deleted meanwhile."""
         assert INDEXED not in indices_of
-        with self._database.write(tell=False) as connection:
+        with self._database.write(notify=False) as connection:
             if connection.execute(select(shards.c.id).where(shards.c.id == shard_id)).first() is None:
                 return
             connection.execute(delete(shard_terms).where(shard_terms.c.shard_id == shard_id))

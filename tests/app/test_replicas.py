@@ -159,7 +159,7 @@ def test_a_page_at_one_server_learns_what_happens_at_the_other(
     one, two, _ = replicas
     told: list[int] = []
     changes = two.app.state.changes  # type: ignore[attr-defined]
-    changes.tell = lambda tell=changes.tell: (told.append(1), tell())
+    changes.notify = lambda notify=changes.notify: (told.append(1), notify())
     names = itertools.count()
     # Of those that it is told, the first may be that it listens at all.
     until(lambda: (one.post("/api/v1/collections", json={"name": f"Water {next(names)}"}), len(told) > 1)[1])

@@ -1,4 +1,4 @@
-"""News: what one process writes, others learn of; nobody is told of what they did themselves."""
+"""Notifications: other processes learn of what one writes; it gets none of its own."""
 
 from __future__ import annotations
 
@@ -10,74 +10,76 @@ from pathlib import Path
 import pytest
 
 from storage.catalogue import Catalogue, database
-from storage.catalogue.database import News
+from storage.catalogue.database import Notifications
 from tests.storage.stored import FINGERPRINT, open_home
 
 HEARD_SECONDS = 20.0  # far more than it takes
 
 
 @contextmanager
-def opened(tmp_path: Path) -> Iterator[tuple[Catalogue, News]]:
+def opened(tmp_path: Path) -> Iterator[tuple[Catalogue, Notifications]]:
     """As another process has it: with a connection and a name of its own."""
     catalogue, _ = open_home(tmp_path)
-    news = News(catalogue.database)
+    notifications = Notifications(catalogue.database)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "LOOK_SECONDS", 0.01)
-        news.wait()  # whatever was before
-        news.wait()
-    yield catalogue, news
-    news.close()
-    news.wait()
+        notifications.wait()  # whatever was before
+        notifications.wait()
+    yield catalogue, notifications
+    notifications.close()
+    notifications.wait()
     catalogue.close()
 
 
 @pytest.fixture
-def two(home: object, tmp_path: Path) -> Iterator[tuple[tuple[Catalogue, News], tuple[Catalogue, News]]]:
+def two(
+    home: object, tmp_path: Path
+) -> Iterator[tuple[tuple[Catalogue, Notifications], tuple[Catalogue, Notifications]]]:
     with ExitStack() as stack:
         yield stack.enter_context(opened(tmp_path)), stack.enter_context(opened(tmp_path))
 
 
-def heard(news: News) -> list[str]:
+def received_by(notifications: Notifications) -> list[str]:
     until = time.monotonic() + HEARD_SECONDS
     while time.monotonic() < until:
-        if came := news.wait():
-            return came
+        if received := notifications.wait():
+            return received
     return []
 
 
-def test_a_write_is_news_to_others_and_not_to_oneself(two):
-    (one, ones_news), (_, twos_news) = two
+def test_a_write_notifies_others_and_not_oneself(two):
+    (one, for_one), (_, for_two) = two
     one.create_collection("Water")
-    assert heard(twos_news) == [""]
-    assert ones_news.wait() == [] and twos_news.wait() == []
+    assert received_by(for_two) == [""]
+    assert for_one.wait() == [] and for_two.wait() == []
 
 
-def test_what_nobody_sees_is_no_news(two):
-    (one, _), (_, news) = two
+def test_what_nobody_sees_notifies_nobody(two):
+    (one, _), (_, notifications) = two
     one.put_fingerprint(FINGERPRINT)
     one.put_value("session", "a", "1", seconds=60)
     one.ensure_conversation("c" * 32, "A title")
-    assert news.wait() == []
+    assert notifications.wait() == []
 
 
-def test_a_write_that_fails_is_no_news(two):
-    (one, _), (_, news) = two
+def test_a_write_that_fails_notifies_nobody(two):
+    (one, _), (_, notifications) = two
     with pytest.raises(RuntimeError), one.database.write():
         raise RuntimeError("half way")
-    assert news.wait() == []
+    assert notifications.wait() == []
 
 
 def test_servers_of_postgresql_send_each_other_messages(two):
-    (one, own), (_, news) = two
+    (one, own), (_, notifications) = two
     if one.database.is_sqlite:
         pytest.skip("processes look into SQLite's file; nobody sends anything")
     with one.database.write(in_turn=False) as connection:
         one.database.announce(connection, "stop this")
-    assert heard(news) == ["stop this"] and own.wait() == []
+    assert received_by(notifications) == ["stop this"] and own.wait() == []
 
 
-def test_after_a_lost_connection_there_may_have_been_news(two):
-    (one, _), (_, news) = two
+def test_after_a_lost_connection_there_may_have_been_changes(two):
+    (one, _), (_, notifications) = two
     if one.database.is_sqlite:
         pytest.skip("processes look into SQLite's file; nobody sends anything")
     with one.database.write() as connection:
@@ -85,7 +87,7 @@ def test_after_a_lost_connection_there_may_have_been_news(two):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
         )
-    assert heard(news) == [""], "whatever came meanwhile"
-    assert heard(news) == [""], "it listens again"
+    assert received_by(notifications) == [""], "whatever came meanwhile"
+    assert received_by(notifications) == [""], "it listens again"
     one.create_collection("Water")
-    assert heard(news) == [""]
+    assert received_by(notifications) == [""]
