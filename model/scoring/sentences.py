@@ -195,20 +195,19 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
     return (lower in _words("either") or bool(_INITIAL.fullmatch(word))) and not begins
 
 
-def is_hollow(sentence: str) -> bool:
-    """Whether it only looks like an answer: a line of contents, the heading of a numbered section ("2.9. Caches"), or a
-    blank that somebody is to fill in."""
+def is_contentless(sentence: str) -> bool:
+    """Whether it only looks like an answer: a line of a table of contents, the heading of a numbered section ("2.9.
+    Caches"), or a blank to fill in."""
     return bool(_CONTENTS.search(sentence)) or _BLANK in sentence or bool(_NUMBERED_HEADING.fullmatch(sentence))
 
 
 def is_question(sentence: str) -> bool:
-    """Whether it asks, as a heading or in a list of questions and answers: it repeats what is asked and answers
-    nothing."""
+    """Whether it is itself a question, as a heading or in a list of questions and answers."""
     return sentence.rstrip().endswith("?")
 
 
 def may_answer(sentence: str) -> bool:
-    """False for headings, which repeat the question's words and answer nothing, questions, and what is hollow."""
-    if is_question(sentence) or is_hollow(sentence):
+    """False for headings, which repeat words of the question and answer nothing, questions, and contentless lines."""
+    if is_question(sentence) or is_contentless(sentence):
         return False
     return len(sentence.split()) >= _FEWEST_WORDS or bool(_ROW.search(sentence))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.scoring.sentences import is_date, is_hollow, may_answer, sentence_borders
+from model.scoring.sentences import is_contentless, is_date, may_answer, sentence_borders
 
 
 def test_a_sentence_goes_on_over_a_hard_line_break() -> None:
@@ -130,7 +130,7 @@ def test_headings_and_blank_lines_end_what_stands_before_them():
 
 
 @pytest.mark.parametrize(
-    ("line", "hollow"),
+    ("line", "contentless"),
     [
         ("2.9. The mime.cache files", True),
         ("4.2.4.1 If No Plan Exists", True),
@@ -146,8 +146,8 @@ def test_headings_and_blank_lines_end_what_stands_before_them():
         ("And so on . . . he said.", False),
     ],
 )
-def test_lines_of_contents_and_headings_of_numbered_sections_are_hollow(line, hollow):
-    assert is_hollow(line) is hollow
+def test_lines_of_contents_and_headings_of_numbered_sections_are_contentless(line, contentless):
+    assert is_contentless(line) is contentless
 
 
 @pytest.mark.parametrize(
