@@ -64,8 +64,8 @@ def ask_all(library: Any, questions: list[str], askers: int) -> dict[str, Any]:
 
     def answered(question: str) -> list[Any]:
         answer = list(library.ask(question))[-1]
-        places = [[one.source, one.start_index, one.end_index] for one in answer.passages]
-        return [answer.text, places, answer.confidence]
+        slots = [[one.source, one.start_index, one.end_index] for one in answer.passages]
+        return [answer.text, slots, answer.confidence]
 
     def asker(name: str) -> None:
         while True:

@@ -1,11 +1,11 @@
-"""Who may use the model now: questions before ingestion, first come first served among equals.
+"""Schedules the model: questions before ingestion, first come, first served within each.
 
-Ingestion has the model to itself. Of questions as many are at work at once as there are processor threads to compute
-with, each with its share of these: two questions on a core each end sooner than one after the other on both, because
-half of a question is work that no second core can help with (benchmarks/load/questions_at_once.py).
+Ingestion uses the model alone. Questions share it: there is a slot for each processor thread, and each question gets
+its share of the threads. Two questions on a core each end sooner than one after the other on both cores, because half
+of a question is work that a second core cannot speed up (benchmarks/load/questions_at_once.py).
 
-Where questions never cease, ingestion would never come: kept away for long enough, it goes first for a while, a ninth
-of the time, and questions wait for its steps.
+Endless questions would starve ingestion. So once it was kept waiting for long enough, it goes first for a while, a
+ninth of the time, and questions wait for its steps.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Generic, TypeVar
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-# Ingestion stays away between the steps of an open question, but not for a reader that stopped reading.
+# Ingestion waits between the steps of an open question, unless its client stopped reading.
 PATIENCE_SECONDS = 2.0
 LONGEST_AWAY_SECONDS = 4.0
 DUE_SECONDS = 0.5
-"""How long ingestion goes first after it was kept away for so long."""
+"""How long ingestion goes first after it waited for LONGEST_AWAY_SECONDS."""
 
 
 class ModelScheduler:
-    """A lock with two queues. Not reentrant. A question waits for at most one step of whoever holds the model, and
-    ingestion may yield during one."""
+    """A lock with two queues. Not reentrant. A question waits for at most one step of the present holder, and ingestion
+    may yield during a step."""
 
     def __init__(
         self,
         patience_seconds: float = PATIENCE_SECONDS,
         before_work: Callable[[int], object] = lambda sharing: None,
-        places: Callable[[], int] = lambda: 1,
+        slots: Callable[[], int] = lambda: 1,
         longest_away_seconds: float = LONGEST_AWAY_SECONDS,
     ) -> None:
-        """before_work: called by each thread when its turn begins, and again amid ingestion, with how many share the
-        processor now; places: how many questions may be at work at once."""
+        """before_work: called by each thread when it gets its slot, and again amid ingestion, with how many share the
+        processor now; slots: how many questions may use the model at once."""
         self._condition = threading.Condition()
         self._questions: deque[object] = deque()
         self._ingestion: deque[object] = deque()
@@ -49,7 +49,7 @@ class ModelScheduler:
         self._open_questions = 0
         self._last_step = 0.0
         self._patience_seconds = patience_seconds
-        self._before_work, self._places = before_work, places
+        self._before_work, self._slots = before_work, slots
         self._longest_away_seconds = longest_away_seconds
         self._away_since: float | None = None  # when questions began to keep ingestion waiting
         self._due_until = 0.0
@@ -70,43 +70,43 @@ class ModelScheduler:
     @contextmanager
     def for_question(self) -> Iterator[None]:
         """One step of a question: its search, or one token."""
-        yield from self._turn(self._questions)
+        yield from self._in_slot(self._questions)
 
     @contextmanager
     def for_ingestion(self) -> Iterator[None]:
         """One window of ingestion."""
-        yield from self._turn(self._ingestion)
+        yield from self._in_slot(self._ingestion)
 
     def yield_to_queries(self) -> None:
-        """For ingestion during its turn, where others may use the model: lets questions go first."""
+        """For ingestion that holds the model: lets questions go first."""
         with self._condition:
             if self._must_wait():
                 self._ingesting = False
                 self._condition.notify_all()
-                self._wait_for_turn(self._ingestion, first=True)
+                self._wait_for_slot(self._ingestion, first=True)
         self._before_work(1)
 
     def wait_for_queries(self) -> None:
-        """For work of ingestion that needs no model, but a processor: waits while there is a question, as its turn
-        would. Call it between small pieces of such work."""
+        """For work of ingestion that needs a processor but no model: waits while there are questions. Call it between
+        small pieces of such work."""
         with self._condition:
             while self._must_wait():
                 self._stay_away()
-            self._came()
+            self._resume_ingestion()
 
     def _may_go(self, queue: deque[object], ticket: object) -> bool:
         if self._ingesting or queue[0] is not ticket:
             return False
         if queue is self._questions:
-            return self._at_work < max(1, self._places()) and not (self._ingestion and self._is_due())
+            return self._at_work < max(1, self._slots()) and not (self._ingestion and self._is_due())
         return not (self._at_work or self._must_wait())
 
     def _must_wait(self) -> bool:
-        """Whether ingestion has to, for questions."""
+        """Whether ingestion has to wait for questions."""
         return self._questioned() and not self._is_due()
 
     def _is_due(self) -> bool:
-        """Whether questions kept ingestion away for so long that it goes first now."""
+        """Whether ingestion waited for so long that it goes first now."""
         now = time.monotonic()
         overdue = self._away_since is not None and now - self._away_since >= self._longest_away_seconds
         return overdue or now < self._due_until
@@ -118,21 +118,21 @@ class ModelScheduler:
             self._away_since = time.monotonic()
         self._condition.wait(self._patience_seconds)
 
-    def _came(self) -> None:
-        """Ingestion goes on: first for a while, if it was due."""
+    def _resume_ingestion(self) -> None:
+        """Ingestion goes on, for a while ahead of questions if it was due."""
         now = time.monotonic()
         if self._is_due() and now >= self._due_until:
             self._due_until = now + DUE_SECONDS
         self._away_since = None
 
     def _questioned(self) -> bool:
-        """Whether a question waits, or is is open and its reader still reads."""
+        """Whether a question waits, or is open and its client still reads."""
         reading = self._open_questions > 0 and time.monotonic() - self._last_step < self._patience_seconds
         return bool(self._questions) or reading
 
-    def _turn(self, queue: deque[object]) -> Iterator[None]:
+    def _in_slot(self, queue: deque[object]) -> Iterator[None]:
         with self._condition:
-            sharing = self._wait_for_turn(queue)
+            sharing = self._wait_for_slot(queue)
         try:
             self._before_work(sharing)
             yield
@@ -145,8 +145,8 @@ class ModelScheduler:
                     self._ingesting = False
                 self._condition.notify_all()
 
-    def _wait_for_turn(self, queue: deque[object], *, first: bool = False) -> int:
-        """Take a turn when it comes, before others of the queue if `first`; how many share the processor then."""
+    def _wait_for_slot(self, queue: deque[object], *, first: bool = False) -> int:
+        """Wait for a slot, before others of the queue if `first`. Returns how many share the processor then."""
         ticket = object()
         (queue.appendleft if first else queue.append)(ticket)
         try:
@@ -165,35 +165,35 @@ class ModelScheduler:
     def _enter(self, queue: deque[object]) -> int:
         if queue is not self._questions:
             self._ingesting = True
-            self._came()
+            self._resume_ingestion()
             return 1
         self._at_work += 1
-        self._condition.notify_all()  # there may be a place for the next one too
-        return min(max(1, self._places()), self._at_work + len(self._questions))
+        self._condition.notify_all()  # there may be a slot for the next one too
+        return min(max(1, self._slots()), self._at_work + len(self._questions))
 
 
-MOST_TOGETHER = 4
-"""Questions: more of them make the first wait longer, and hardly save anything."""
+LARGEST_BATCH = 4
+"""Questions of a batch: more make the first wait longer and hardly save anything."""
 
 
-class Together(Generic[Given, Result]):
-    """A step that is done at once for the questions that wait for it, by the one whose turn comes first."""
+class Batcher(Generic[Given, Result]):
+    """Does a step for all questions that wait for it in one batch, in the slot of the first."""
 
     def __init__(self, scheduler: ModelScheduler, work: Callable[[Sequence[Given]], Sequence[Result]]) -> None:
         """work: the results of some questions, in their order; what it raises, all of them raise."""
         self._scheduler, self._work = scheduler, work
         self._lock = threading.Lock()
-        self._waiting: dict[Future[Result], Given] = {}  # in the order in which they came
+        self._waiting: dict[Future[Result], Given] = {}  # in the order of arrival
 
     def __call__(self, given: Given) -> Result:
-        """Takes its own turn at the model."""
+        """Takes its own slot at the model."""
         mine: Future[Result] = Future()
         with self._lock:
             self._waiting[mine] = given
         with self._scheduler.for_question():
             with self._lock:
                 waiting = sorted(self._waiting, key=lambda one: one is not mine)
-                taken = waiting[:MOST_TOGETHER] if mine in self._waiting else []  # else another has taken it
+                taken = waiting[:LARGEST_BATCH] if mine in self._waiting else []  # else another has taken it
                 some = [self._waiting.pop(one) for one in taken]
             if taken:
                 self._do(some, taken)
@@ -202,7 +202,7 @@ class Together(Generic[Given, Result]):
     def _do(self, some: Sequence[Given], taken: Sequence[Future[Result]]) -> None:
         try:
             results = self._work(some)
-        except BaseException as error:  # whoever waits for the result raises it
+        except BaseException as error:  # raised by all that wait for the results
             for future in taken:
                 future.set_exception(error)
         else:

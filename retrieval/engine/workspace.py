@@ -1,4 +1,4 @@
-"""What all of retrieval works with: the folder, the catalogue, the turns at the model, and the model once it is needed.
+"""The shared state of a library: its folder, its catalogue, the model and the scheduler of the model.
 
 - The home folder: cairn.sqlite3, kv/<document>/<shard>.kv, files/<document>.<kind>, pages/<document>/ (images),
   backups/. Memory, originals and sidecars may lie in a bucket instead (`blobs`).
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from model.threads import ThreadCount, Threads
-from retrieval.engine.scheduler import ModelScheduler, Together
+from retrieval.engine.scheduler import Batcher, ModelScheduler
 from retrieval.errors import InvalidRequest, MemoryMismatch
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
@@ -108,8 +108,8 @@ class Workspace:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.catalogue, self.database = catalogue, catalogue.database
         self._threads = ThreadCount(threads)
-        self.scheduler = ModelScheduler(before_work=self._threads.apply, places=self._questions_at_once)
-        self.read_together = Together(self.scheduler, self._points)
+        self.scheduler = ModelScheduler(before_work=self._threads.apply, slots=self._questions_at_once)
+        self.read_together = Batcher(self.scheduler, self._points)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._use_reader = _Model(model), reader

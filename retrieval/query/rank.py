@@ -273,7 +273,7 @@ def candidate_sentences(
     quoting: Quoting,
     read: Read | None,
 ) -> Sentences:
-    """`sentences_of` the candidates, for models that rank by tokens. Takes turns of its own at the model."""
+    """`sentences_of` the candidates, for models that rank by tokens. Takes its own slots at the model."""
     text_of = {document_id: passages.text(document_id) for document_id in set(candidates.document_ids)}
     title_of = {document_id: passages.name(document_id) for document_id in text_of}
     with naming_damage(index), workspace.scheduler.for_question():

@@ -128,7 +128,7 @@ def find_blocks(
     *,
     without: Sequence[int] = (),
 ) -> SearchResult:
-    """The `count` best blocks in scope. Takes its own turn at the model. `without`: ids of blocks that are left out.
+    """The `count` best blocks in scope. Takes its own slot at the model. `without`: ids of blocks that are left out.
 
     Raises `InvalidRequest` for a question that cannot be encoded, `storage.errors.DamagedMemory` if keys that must be
     read are damaged.

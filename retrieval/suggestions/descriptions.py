@@ -17,7 +17,7 @@ from retrieval.suggestions.questions import describe, keep, kept, ranked_candida
 from retrieval.types.records import Description, Document, Scope, Suggestion
 from retrieval.view import View
 
-log = logging.getLogger("cairn.describing")
+log = logging.getLogger("cairn.suggestions")
 
 QUESTIONS = 3
 _MOST_ASKED = 18

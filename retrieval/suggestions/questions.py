@@ -1,9 +1,9 @@
-"""A document's description: what kind of file it is, how it begins, what it speaks of most, and what it can be asked.
+"""A document's description: its kind of file, its first lines, its keyphrases, and questions that it answers.
 
-- It lies beside the page pictures and may be deleted like them: it is made again. All but the questions comes at once.
-- Questions are made from the sentences of the document by moving their parts, by few and strict patterns, in English:
-  whatever is unclear beside its sentence ("this", "the following") is not asked for, nor anything about references,
-  licences and what stands on every page. Which of them the document answers is found out by asking.
+- It is stored next to the page pictures and may be deleted like them: it is made again. Only the questions take time.
+- Questions are made from sentences of the document by moving their parts, by few and strict patterns, in English. What
+  is unclear outside its sentence ("this", "the following") is not asked for, nor anything in boilerplate: references,
+  licences, repeated lines. Whether the document answers a question is found out by asking it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFERENCES = re.compile(
     re.I,
 )
 _CITED = re.compile(r"\b(?:19|20)\d\d[a-z]?\b|\bet al\b|\bdoi\b|https?:|\bpp\.|\bVol\.|\bIn\s+Proc|arXiv", re.I)
-_ASIDE_HEADING = re.compile(
+_ANY_HEADING = re.compile(
     r"(?:(?:\d{1,2}(?:\.\d{1,2})*|[A-Z]|[IVX]{1,4})\.?\s+)?[A-Z][\w’'-]*(?:[ :&/]+[\w’'()–-]+){0,8}"
 )
 _LICENCE = re.compile(
@@ -44,10 +44,10 @@ _FEWEST_CITED = 0.6  # of the paragraphs of a list of references
 _DIGITS = re.compile(r"\d+")
 
 
-class Asides:
-    """Where a text is beside its matter: references, licences, names of columns, what stands on page after page.
+class Boilerplate:
+    """The parts of a text that are not about its subject: references, licences, names of columns, repeated lines.
 
-    Found in the text alone, so documents that were stored before are no exception.
+    They are found in the text alone, so this works for documents of every release.
     """
 
     def __init__(self, text: str):
@@ -85,7 +85,7 @@ def _references(text: str) -> Iterator[Span]:
 
 
 def _is_heading(paragraph: str) -> bool:
-    return len(paragraph) < 80 and not _CITED.search(paragraph) and bool(_ASIDE_HEADING.fullmatch(paragraph))
+    return len(paragraph) < 80 and not _CITED.search(paragraph) and bool(_ANY_HEADING.fullmatch(paragraph))
 
 
 def _licences(text: str) -> Iterator[Span]:
@@ -135,8 +135,8 @@ def describe(document: Document, text: str, questions: Sequence[str] = ()) -> De
 def _first_lines(text: str, title: str) -> str:
     """The first sentences that are more than a heading, licences and the like left out; the first lines where there
     are none."""
-    beside = Asides(text[:_OPENING])
-    borders = [span for span in sentence_borders(text, 0, min(len(text), _OPENING)) if span[0] not in beside]
+    boilerplate = Boilerplate(text[:_OPENING])
+    borders = [span for span in sentence_borders(text, 0, min(len(text), _OPENING)) if span[0] not in boilerplate]
     lines = [" ".join(text[start:stop].split()) for start, stop in borders]
     lines = [each for each in lines if each and each.casefold() != title.casefold()]
     prose = next((at for at, each in enumerate(lines) if _is_readable(each)), 0)
@@ -160,11 +160,11 @@ def _is_readable(line: str) -> bool:
 def ranked_candidates(text: str, terms: Sequence[str]) -> list[Candidate]:
     """The questions of a text, the most promising first: about what it speaks of most, and each subject once."""
     text = text[:_LOOKED_AT]
-    asides = Asides(text)
+    boilerplate = Boilerplate(text)
     spoken_of = text.casefold()
     words = {word.rstrip("s") for term in terms for word in term.casefold().split()}
     best: dict[str, tuple[float, Candidate]] = {}
-    for candidate in candidates(text, asides.__contains__):
+    for candidate in candidates(text, boilerplate.__contains__):
         subject = candidate.subject.casefold().removeprefix("the ").removeprefix("a ").removeprefix("an ")
         times = min(spoken_of.count(subject), 12)
         central = any(word.rstrip("s") in words for word in subject.split())
@@ -258,13 +258,13 @@ class Candidate:
     worth: float
 
 
-def candidates(text: str, beside: Callable[[int], bool]) -> Iterator[Candidate]:
-    """All questions of a text, in its order. beside: whether a character stands beside the matter (references)."""
+def candidates(text: str, boilerplate: Callable[[int], bool]) -> Iterator[Candidate]:
+    """All questions of a text, in its order. boilerplate: whether a character is in it."""
     for start, stop in sentence_borders(text):
         sentence = _without_asides(" ".join(text[start:stop].split()))
-        if beside(start) or not _SHORTEST <= len(sentence) <= _LONGEST or not _is_prose(sentence):
+        if boilerplate(start) or not _SHORTEST <= len(sentence) <= _LONGEST or not _is_prose(sentence):
             heading = _HEADING.fullmatch(sentence)
-            if heading and not beside(start) and not set(sentence.casefold().split()) & _ELSEWHERE:
+            if heading and not boilerplate(start) and not set(sentence.casefold().split()) & _ELSEWHERE:
                 yield Candidate(heading["question"], heading["question"], start, stop, "heading", 0.9)
             continue
         for kind, worth, make in _KINDS:

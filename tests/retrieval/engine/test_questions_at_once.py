@@ -18,7 +18,7 @@ from tests.tiny_model import shipped_model
 
 def test_as_many_questions_are_at_work_as_there_are_places_and_never_beside_ingestion() -> None:
     lock, inside, most, shared, beside = threading.Lock(), 0, 0, set(), []
-    scheduler = ModelScheduler(before_work=shared.add, places=lambda: 2)
+    scheduler = ModelScheduler(before_work=shared.add, slots=lambda: 2)
     ingesting, pairs = threading.Event(), threading.Barrier(2)
 
     def question() -> None:
@@ -46,15 +46,15 @@ def test_as_many_questions_are_at_work_as_there_are_places_and_never_beside_inge
 
 
 def test_places_that_go_away_are_not_taken() -> None:
-    places = 2
-    scheduler, second = ModelScheduler(places=lambda: places), threading.Event()
+    slots = 2
+    scheduler, second = ModelScheduler(slots=lambda: slots), threading.Event()
 
     def ask() -> None:
         with scheduler.for_question():
             second.set()
 
     with scheduler.for_question():
-        places = 1
+        slots = 1
         thread = threading.Thread(target=ask)
         thread.start()
         assert not second.wait(0.05)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from retrieval.engine.scheduler import MOST_TOGETHER, ModelScheduler, Together
+from retrieval.engine.scheduler import LARGEST_BATCH, Batcher, ModelScheduler
 
 
 def run(*targets):
@@ -193,7 +193,7 @@ def test_questions_that_wait_for_the_same_step_take_it_together_and_each_gets_it
         taken.append(len(numbers))
         return [10 * number for number in numbers]
 
-    together = Together(scheduler, work)
+    together = Batcher(scheduler, work)
 
     def ask(number):
         return lambda: results.update({number: together(number)})
@@ -206,12 +206,12 @@ def test_questions_that_wait_for_the_same_step_take_it_together_and_each_gets_it
     for thread in threads:
         thread.join(10)
     assert results == {number: 10 * number for number in range(6)} and sum(taken) == 6
-    assert taken == [MOST_TOGETHER, 6 - MOST_TOGETHER]
+    assert taken == [LARGEST_BATCH, 6 - LARGEST_BATCH]
 
 
 def test_what_fails_together_fails_for_each_and_the_next_go_on():
     fails = [True]
-    together = Together(ModelScheduler(), lambda numbers: 1 // 0 if fails.pop() else numbers)
+    together = Batcher(ModelScheduler(), lambda numbers: 1 // 0 if fails.pop() else numbers)
     with pytest.raises(ZeroDivisionError):
         together(1)
     fails.append(False)

@@ -1,9 +1,9 @@
-"""What is beside the matter of a document, and what is quoted together with what announces it."""
+"""Boilerplate of a document, and what is quoted together with the sentence that introduces it."""
 
 import pytest
 
 from retrieval.query.extend import LONGEST_CONTINUATION, continuation_end
-from retrieval.suggestions.questions import Asides
+from retrieval.suggestions.questions import Boilerplate
 
 PAPER = """Method
 
@@ -42,24 +42,24 @@ The gauge was built in 1991."""
     ],
 )
 def test_references_licences_and_names_of_columns_are_beside_the_matter(words, beside):
-    assert (PAPER.index(words) in Asides(PAPER)) == beside
+    assert (PAPER.index(words) in Boilerplate(PAPER)) == beside
 
 
 def test_a_chapter_called_references_that_cites_nothing_is_matter():
     text = "References\n\nAsk former employers to write to us.\n\nThey answer within a week, as a rule."
-    assert text.index("Ask") not in Asides(text)
+    assert text.index("Ask") not in Boilerplate(text)
 
 
 def test_lines_that_stand_on_page_after_page_are_beside_the_matter():
     pages = "\n\n".join(
         f"Report on dams, page {page}\n\nThe dam number {page} {word}." for page, word in enumerate("abcde")
     )
-    asides = Asides(pages)
-    assert pages.index("Report on dams, page 3") in asides and pages.index("The dam number 3") not in asides
+    boilerplate = Boilerplate(pages)
+    assert pages.index("Report on dams, page 3") in boilerplate and pages.index("The dam number 3") not in boilerplate
 
 
 def test_a_text_full_of_openings_takes_no_longer_than_its_length():
-    Asides("References\n\n" * 2000 + "a\t" * 20_000 + "A-" * 20_000 + "[" * 20_000)
+    Boilerplate("References\n\n" * 2000 + "a\t" * 20_000 + "A-" * 20_000 + "[" * 20_000)
 
 
 LIST = """Use the following tools:
