@@ -1,8 +1,7 @@
-"""Ask: find what may answer, have it read, assemble the answer with its evidence.
+"""Answers a question: search, read, assemble the answer with its evidence.
 
-- Everything that was shown is stored with the answer, so that it can be reopened and exported as it was.
-- Whether the memory holds an answer at all is decided by the calibrated confidence of the search, before a word is
-  generated.
+- All that was shown is stored with the answer, so that it can be reopened and exported unchanged.
+- The outcome is decided before a word is generated (`retrieval.query.decide`).
 
 Axes: C candidates (see `retrieval.query.retrieve`), Y memory layers, H query heads.
 """
@@ -48,9 +47,9 @@ from storage.errors import NotFound as NoRow
 
 NEAR_MISSES = 5
 OTHERS_LEFT_OUT = 3
-"""Blocks read that are left out one at a time, to know what leaving out any block does."""
+"""Other blocks read that are left out one at a time, to know the effect of leaving out any block."""
 MAPPED_BLOCKS = 64
-"""The map by layer and head is kept of so many blocks, those that were read most."""
+"""The attention map keeps so many blocks, those that were read most."""
 
 
 class Answerer:
@@ -134,7 +133,7 @@ class Answerer:
         )
 
     def _check(self, retrieved: Retrieved, decoded: Decoded) -> EvidenceCheck | None:
-        """What leaving out the block read most does to the answer, beside some others that were read."""
+        """The effect of leaving out the block read most, compared with that of some others."""
         mass = decoded.reading.mass if decoded.reading is not None else None
         if mass is None or decoded.interrupted or not mass.masses:
             return None
@@ -161,8 +160,7 @@ class Answerer:
         return self._found(retrieved, decoded)
 
     def _found(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
-        """What the quoted sentence stands in, then passages by how likely they answer, or where nobody read by
-        search."""
+        """The passages of the quoted sentence, then passages by their probability, or by search where nobody read."""
         candidates, quoted = retrieved.candidates, decoded.quoted
         scores_C, joined = candidates.retrieval_scores(retrieved.found.scores_C), retrieved.found.joined
         likely_C: Sequence[float] = [0.0] * len(candidates)

@@ -128,7 +128,7 @@ def _spans(answer: Computed, text: str) -> list[tuple[int, int]]:
 
 
 def named_table(document_id: str, about: str, rows: Sequence[Sequence[str]]) -> NamedTable | None:
-    """None where the columns have no names, or too few rows follow. `about`: the document's name, and the caption."""
+    """None where the columns have no names, or too few rows follow. `about`: the document's name and the caption."""
     filled = [{column: cell for column, cell in enumerate(row) if cell} for row in rows]
     heads, names = heading_of([row for row in filled[:4] if row] + [row for row in filled[4:] if row])
     own = [row for row in rows[heads:] if any(row) and not _SUMMED.match(next(cell for cell in row if cell))]
@@ -138,7 +138,7 @@ def named_table(document_id: str, about: str, rows: Sequence[Sequence[str]]) -> 
 
 
 def asks_to_compute(question: str) -> bool:
-    """Whether it may be plain: a glance, before any table is read."""
+    """Whether a question may be plain: a quick check before any table is read."""
     words = _words(question)
     return any(word in _OPERATIONS for word in words) or _counts(words)
 

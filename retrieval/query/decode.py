@@ -34,14 +34,14 @@ class Decoded:
     """By `time.perf_counter`."""
     quoting: Quoting | None = None
     quotations: Sequence[Quotation] = ()
-    """Where a whole sentence is quoted: it, and those that came next."""
+    """Where a sentence is quoted: that one, and the next best."""
     shares_C: Sequence[float] = ()
-    """Where a reader read them, of each candidate: how likely its best sentence answers, if one of them does."""
+    """Where a reader read: for each candidate the probability of its best sentence, given that one of them answers."""
     p_none: float = 0.0
-    """How likely none does."""
+    """Probability that none answers."""
     outcome: Outcome = "not_found"
     rows: Sequence[Hit] = ()
-    """Where the answer was computed: the blocks of the rows that it is from."""
+    """Where the answer was computed: the blocks of its rows."""
     interrupted: bool = False
     """Whether it was stopped before its end."""
     reading: Reading | None = None
@@ -49,8 +49,8 @@ class Decoded:
 
     @property
     def decided_by(self) -> DecidedBy:
-        """Who chose the words: attention those that were generated, a reader or search alone a whole sentence, nobody
-        those that were computed."""
+        """Who chose the words: attention where they were generated, a reader or search where a sentence is quoted, rows
+        where they were computed."""
         if self.rows:
             return "rows"
         if self.reading is not None:
@@ -59,12 +59,12 @@ class Decoded:
         return "reader" if read else "search"
 
     def probability(self, share: float) -> float | None:
-        """How likely a sentence of that share answers; None where nobody read."""
+        """Probability that a sentence of that share answers; None without a reader."""
         return (1 - self.p_none) * share if self.decided_by == "reader" else None
 
     @property
     def quoted(self) -> set[int]:
-        """Candidates that the quoted sentence stands in."""
+        """Candidates that hold the quoted sentence."""
         return {c for quotation in self.quotations[:1] for c, _ in quotation.places}
 
 
@@ -89,7 +89,7 @@ class Decoder:
         return decoded
 
     def _rank(self, retrieved: Retrieved, decoded: Decoded, quoting: Quoting) -> None:
-        """Sets the quotations, and what the reader makes of every candidate."""
+        """Sets the quotations, and the shares of the candidates where a reader read them."""
         opened, candidates = self._workspace.opened, retrieved.candidates
         read = None
         if opened.reader is not None:
@@ -105,7 +105,7 @@ class Decoder:
             decoded.shares_C = weighed.shares_of_blocks(len(candidates))
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
-        """Gives the tokens as they come; returns all of them with their evidence."""
+        """Yields the tokens as they come; returns all of them with their evidence."""
         decoded = self.decide(retrieved)
         if decoded.outcome == "not_found":
             return decoded

@@ -1,7 +1,7 @@
-"""What an answer would be without something that it rests on, measured in the way in which the answer was made.
+"""Effects: what an answer would be without something that it rests on, measured the way the answer was made.
 
-- Attention chose it: the log-probability of its words is taken again without a block in any softmax.
-- A sentence was quoted: the same choice is made again, search and reader alike, in a library without the passage.
+- Attention chose it: the log-probability of its words is measured again with a block left out of every softmax.
+- A sentence was quoted: search and reader choose again, without the passage.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from retrieval.types.records import Scope
 def effect_of_passage(
     workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, answer: Answer, number: int
 ) -> PassageEffect:
-    """What would be quoted without the passage of that number. Left out are its blocks, and all blocks that the quoted
-    sentence stands in where it stands in the passage.
+    """What would be quoted without the passage of that number. Its blocks are left out; if they hold the quoted
+    sentence, so are all blocks of that sentence.
 
     Raises `InvalidRequest` for another number, and for an answer that is no quotation.
     """

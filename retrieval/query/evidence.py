@@ -1,9 +1,9 @@
-"""From what attention read to who deserves the credit: per token, per layer and head, and for a whole answer.
+"""Credits blocks with the attention that read them: per token, per layer and head, and for a whole answer.
 
 - A token's attention is that of its last query row, the one that chose the token; question rows before it are not
   counted.
 - "Mass" is gate mass: the landmark probability of a block. Over the blocks read and the local window it sums to 1.
-- Only blocks that were read are kept, so that what attention may choose from can be a whole library.
+- Only blocks that were read are kept, so that attention may choose from a whole library.
 
 Axes: B batch (1), Y memory layers, H query heads, Q queries, S slots, U blocks read.
 """

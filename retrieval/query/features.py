@@ -49,8 +49,8 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """What may be quoted for a question. `documents`: id of each sentence's; `matches_S`: late-interaction scores;
-    `spans`: what a reader says of each, None where none has read."""
+    """What may be quoted for a question. `documents`: the id of each sentence's document; `matches_S`: late-interaction
+    scores; `spans`: a reader's span in each, None where none has read."""
 
     asked: Asked
     items: Sequence[Sentence]
@@ -105,18 +105,18 @@ def late_interaction(sentences: Sentences) -> Tensor:
 
 
 def name_match(sentences: Sentences) -> Tensor:
-    """0..1: how many of the question's words that tell documents apart a sentence's document is called by."""
+    """0..1: the share of the question's distinguishing words that the name of a sentence's document contains."""
     return name_shares(sentences.asked.terms, sentences.names or [""] * len(sentences.items))
 
 
 def later_version(sentences: Sentences) -> Tensor:
-    """0 or 1: whether a sentence of another version says the same with other numbers, and this is the later one."""
+    """0 or 1: whether another version says the same with other numbers, and this one is the later."""
     names = sentences.names or [""] * len(sentences.items)
     return later_shares(sentences.asked.text, names, [each.text for each in sentences.items])
 
 
 def term_overlap(sentences: Sentences) -> Tensor:
-    """0..1: how many of the question's terms a sentence holds, by their rarity among these sentences."""
+    """0..1: the share of the question's terms that a sentence holds, weighed by their rarity among these sentences."""
     asked, count = sentences.asked.terms, len(sentences.items)
     held = [terms & asked for terms in sentences.terms]
     counts = Counter(term for terms in held for term in terms)

@@ -1,4 +1,4 @@
-"""What is asked of the model: the question, and for a follow-up what it leans on in the conversation."""
+"""Makes a follow-up question stand alone: it gets the words of the conversation that it depends on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 TURNS = 6
-"""Of a conversation that are looked at."""
+"""The last turns of a conversation that are considered."""
 # Earlier words that a follow-up may bring along; a question has to fit into one local window with its answer.
 EARLIER_CHARACTERS = 240
 
@@ -29,11 +29,11 @@ def _is_cut_short(question: str) -> bool:
 
 
 def with_conversation(question: str, earlier: Sequence[str]) -> str:
-    """The question to be asked of the model; `earlier`: the conversation's questions, oldest first.
+    """The question to ask the model; `earlier`: the conversation's questions, oldest first.
 
-    A question that stands by itself is asked by itself, so that a change of subject is not held back by the old one.
-    Another has the last one that did in front of it, which names the subject; where it is only a few words also the
-    question before it.
+    A question that stands alone stays as it is, so that a change of subject is not held back by the old one. A
+    follow-up is preceded by the last question that stands alone, which names the subject; one of only a few words also
+    by the question before it.
     """
     question = question.strip()
     if not earlier or not leans_on_earlier(question):

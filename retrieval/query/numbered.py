@@ -1,6 +1,6 @@
-"""Parts of a document that a question names by their number, "section 3.2" or "rule 8": where they stand in its text.
+"""Finds the parts of a document that a question names by number: "section 3.2", "rule 8".
 
-Of 80 questions about sections by number, of documents that it was not made for, 0.60 are right with it and 0.24 without
+Of 80 questions about sections by number, in documents that it was not made for, 0.60 are right with it and 0.24 without
 (benchmarks/quality/named_places.py).
 
 Axes: S sentences.
@@ -31,8 +31,8 @@ def numbers_in(question: str) -> set[tuple[str, str]]:
 
 
 def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of what stands in a text under a number: from a line that begins with it, alone or with its word, to
-    the next such line that does not belong to it."""
+    """(start, end) of the parts with a number: from a line that begins with it, alone or with its word, to the next
+    such line that is not part of it."""
     at = text.find(number)
     while at >= 0:
         start = text.rfind("\n", max(0, at - _LONGEST_BEFORE), at) + 1
@@ -51,7 +51,8 @@ def _is_label(found: re.Match[str], word: str) -> bool:
 def in_numbered(
     question: str, texts: Mapping[str, str], documents_S: Sequence[str], starts_S: Sequence[int]
 ) -> list[bool]:
-    """Whether a sentence stands under a number that the question names; `starts_S`: where it begins in its document."""
+    """Whether each sentence is in a part that the question names by number; `starts_S`: where it begins in its
+    document."""
     spans = {
         document: [span for word, number in numbers_in(question) for span in numbered(text, word, number)]
         for document, text in texts.items()

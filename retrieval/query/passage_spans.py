@@ -1,4 +1,4 @@
-"""Blocks into passages that a person can read: neighbours joined, ends moved to sentence borders.
+"""Turns blocks into passages that people can read: neighbours joined, ends moved to sentence borders.
 
 Works on numbers and strings only; `retrieval.query.passage_builder` fetches them.
 """
@@ -23,8 +23,8 @@ def join_neighbours(
 ) -> list[list[Hit]]:
     """The best `count` groups of neighbouring blocks, best first; inside a group in text order.
 
-    `hits` come best first. Exactly `count` groups come back unless there are fewer hits: then each hit stands alone.
-    `joined` makes a group's score of those of its hits.
+    `hits` come best first. Exactly `count` groups are returned unless there are fewer hits: then each hit is a group.
+    `joined` makes a group's score of the scores of its hits.
     """
     groups: list[list[Hit]] = []
     for limit in range(MAX_JOINED_BLOCKS, 0, -1):

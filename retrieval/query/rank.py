@@ -140,7 +140,7 @@ def weigh(sentences: Sentences, ranker: Ranker) -> Weighed:
 
 
 def choose(weighed: Weighed, count: int) -> list[Quotation]:
-    """What is quoted of the best sentences: what is more than a guess alone, a guess with what stands around it."""
+    """Quotations of the best sentences: a sure one alone, a guess with its surroundings."""
     sentences, scores_S = weighed.sentences, weighed.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)

@@ -1,4 +1,4 @@
-"""Who turns what search ranked into an answer: the protocol of readers, and what they return.
+"""The protocol of readers, which turn ranked sentences into an answer, and what they return.
 
 | reader | chooses the words | `decides` |
 |---|---|---|
@@ -73,5 +73,5 @@ class Reader(Protocol):
     def read(
         self, query: EncodedQuestion, ranked: Ranked, cancelled: Cancelled
     ) -> Generator[AnswerToken, None, Reading]:
-        """Gives the tokens as they come; returns the whole. Cancelled: the answer so far."""
+        """Yields the tokens as they come; returns the whole. Cancelled: the answer so far."""
         ...

@@ -33,16 +33,16 @@ from retrieval.types.answers import Space
 
 CANDIDATES_PER_PASSAGE = 4
 MORE_READ = 0.5
-"""Blocks beyond the k best that a sentence may be quoted from too, without their neighbours, as a share of k. Of 388
-questions the answer stands in the eight best blocks for 0.869, in the twelve best for 0.895."""
+"""Further blocks behind the k best, as a share of k, that a sentence may be quoted from, without their neighbours. Of
+388 questions the answer is in the eight best blocks for 0.869, in the twelve best for 0.895."""
 MOST_LOGITS = 16_000_000
 """Layers x heads x blocks whose landmarks one token may compare (docs/landmark-attention.md, section 5)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """`quotable_C`: whether a quotation may come from the block. `rank_C`: its place in the search; blocks not found,
-    but standing beside one that was, come last. `space`: "memory" where nothing in scope was left out by the search."""
+    """`quotable_C`: whether a quotation may come from the block. `rank_C`: its rank in the search; neighbours of blocks
+    found come last. `space`: "memory" where search left out nothing in scope."""
 
     snapshot: MemorySnapshot
     positions_C: Tensor
@@ -63,7 +63,7 @@ class Candidates:
         return self.snapshot.documents_of(self.positions_C)
 
     def retrieval_scores(self, scores_F: Tensor) -> Tensor:
-        """scores_C of the candidates, from those of the blocks found (best first); 0 for blocks beside them."""
+        """scores_C of the candidates, from those of the blocks found (best first); 0 for neighbours of these."""
         padded = torch.cat((scores_F, torch.zeros(1)))
         return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
 
@@ -122,7 +122,7 @@ class Retrieved:
 
     @property
     def block_ids(self) -> list[int]:
-        """Of what was found and what may be quoted, so that their rows are read together."""
+        """Of the blocks found and of those that may be quoted, so that their rows are read together."""
         positions = torch.cat((self.found.positions_C, self.candidates.positions_C[self.candidates.quotable_C]))
         ids: list[int] = self.candidates.snapshot.blocks.ids_N[positions.numpy()].tolist()
         return ids
@@ -169,7 +169,7 @@ def _asked(workspace: Workspace, question: Question, corrected_question: str) ->
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:
-    """Whether every layer and head of a model that writes may choose from all of so many blocks."""
+    """Whether a model that writes may let every layer and head choose from all of so many blocks."""
     return model.writes and len(model.memory_layers) * model.num_heads * blocks <= MOST_LOGITS
 
 
@@ -182,7 +182,7 @@ def whole_scope(snapshot: MemorySnapshot, within: Tensor | None) -> Candidates:
 def choose_candidates(
     snapshot: MemorySnapshot, found: SearchResult, config: LandmarkConfig, k: int, *, whole_sentences: bool
 ) -> Candidates:
-    """What an answer of at most k passages may read. `whole_sentences`: and the blocks beside the k best, so that a
+    """What an answer of at most k passages may read. `whole_sentences`: also the neighbours of the k best, so that a
     sentence that crosses blocks can be quoted whole; nothing else is quoted then."""
     # Every layer chooses again by landmarks, among many blocks; tokens that decided are not overruled.
     best_C = found.positions_C[:k] if config.ranks_by_tokens else found.positions_C
@@ -198,7 +198,7 @@ def choose_candidates(
 
 
 def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
-    """Ascending positions with the block before and behind each in its document."""
+    """Ascending positions, with the block before and after each in its document."""
     found = [positions_C]
     for step in (-1, 1):
         beside_C = (positions_C + step).clamp(0, len(document_N) - 1)

@@ -48,10 +48,10 @@ FEWEST_PROPOSED = 512
 TERMS = 0.2
 """Added to the late-interaction score of a block that holds all terms of the question."""
 NAMES = 0.2
-"""Added where its document is called by all of them. With both a block that holds the answer, or a neighbour of one, is
-among the first eight for 0.871 of 465 questions about files that nothing was made for, without them for 0.785."""
+"""Added where the name of its document holds all of them. With both, one of the first eight blocks holds the answer, or
+is next to one that does, for 0.871 of 465 questions about files that nothing was made for; without them for 0.785."""
 MOST_EXACT = 32
-"""Blocks with the very words of a query that come first; more of them would say nothing."""
+"""Blocks with the exact words of a query that come first; if more hold them, they tell nothing apart."""
 _BLOCKS_AT_ONCE = 256
 """Whose keys are in memory at a time; fewer for a long question, whose matches with them take more than the keys."""
 _PAIRS_AT_ONCE, _PAIRS_KEPT = 1 << 14, 1 << 16
@@ -113,8 +113,8 @@ class SearchResult:
     joined: Callable[[Iterable[float]], float]
     """Score of neighbouring blocks together: gate mass adds up, of late-interaction scores the best counts."""
     unmatched: float = 0.0
-    """With `ranks_by_tokens`: how many of the question's terms stand neither in a block found nor in the names of their
-    documents."""
+    """With `ranks_by_tokens`: share of the question's terms that neither a block found nor the name of its document
+    holds."""
     matches: TokenMatches | None = None
     """With `ranks_by_tokens`."""
 
@@ -198,8 +198,8 @@ def _named_terms(workspace: Workspace, document_ids: Sequence[str], asked: Set[s
 
 
 def share_of_names(asked: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
-    """shares_C: how many of a question's terms the document of each block is called by, each by how few of these
-    blocks' documents are."""
+    """shares_C: the share of a question's terms that the name of each block's document contains, weighed by how few of
+    these names contain a term."""
     if not asked:
         return torch.zeros(len(named_C))
     counts = Counter(term for terms in named_C for term in terms)
@@ -211,8 +211,8 @@ def share_of_names(asked: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
 def with_exact(
     workspace: Workspace, snapshot: MemorySnapshot, query: str, found: SearchResult, scope: Scope | None
 ) -> tuple[Tensor, Tensor]:
-    """positions_C and scores_C of the blocks found, with those first in which the query stands word for word; these
-    have the best score."""
+    """positions_C and scores_C of the blocks found. Blocks that contain the query word for word come first, with the
+    best score."""
     exact_P = snapshot.positions_of_blocks(blocks_holding(workspace.catalogue, query, most=MOST_EXACT))
     if (within := scope_positions(workspace, snapshot, scope)) is not None:
         exact_P = exact_P[torch.isin(exact_P, within)]
@@ -239,8 +239,8 @@ def hits_of(snapshot: MemorySnapshot, positions_C: Tensor, scores_C: Tensor) -> 
 def search(
     workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, query: str, k: int, scope: Scope | None
 ) -> list[Passage]:
-    """The k best passages, best first; fewer only where the scope holds fewer blocks. Where the words of the query
-    stand as they are typed, at few places, comes first."""
+    """The k best passages, best first; fewer only where the scope holds fewer blocks. Passages that contain the query
+    as typed come first, if they are few."""
     check_count(k)
     passages = passages.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:

@@ -1,8 +1,8 @@
-"""A word of a question that stands nowhere in the library, as the nearest word that does.
+"""Spelling correction: a word of a question that no document holds becomes the nearest word that one does.
 
-Only what looks misspelt is changed: a word that no block holds, that the model's tokenizer has to take apart, and that
-one letter left out, added, changed or swapped with its neighbour makes a word of the library. What was changed is said
-with the answer.
+Only what looks misspelt is changed: a word that no block holds, that the model's tokenizer splits, and that one edit (a
+letter left out, added, changed, or swapped with its neighbour) turns into a word of the library. The answer says what
+was changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def corrected(catalogue: Catalogue, model: LandmarkModel, question: str) -> str:
-    """The question, with the words of the library in place of misspelt ones."""
+    """The question, with its misspelt words replaced by words of the library."""
     words = [match for match in _WORD.finditer(question) if _may_be_misspelt(match[0], model)]
     held = catalogue.count_terms([word_id(match[0]) for match in words]) if words else {}
     for match in reversed(words):  # from the end on, so that places stay

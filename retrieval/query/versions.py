@@ -1,4 +1,4 @@
-"""Which of several documents is meant where they say the same: by what each is called, else the latest version.
+"""Chooses between documents that say the same: the one that the question names, else the latest version.
 
 Axes: S sentences.
 """
@@ -28,8 +28,8 @@ _ALIKE = 0.7  # of the words of two sentences that say the same of two versions
 
 
 def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
-    """shares_S: how many of the question's words that tell documents apart a sentence's document is called by; 0 where
-    none does. `names_S`: what the document of each sentence is called."""
+    """shares_S: the share of the question's distinguishing words that the name of a sentence's document contains; 0
+    without such words. `names_S`: the name of each sentence's document."""
     held = {name: terms_of(name) & asked for name in set(names_S)}
     counts = Counter(term for terms in held.values() for term in terms)
     rarity = {term: math.log(len(held) / count) for term, count in counts.items() if count < len(held)}
@@ -41,8 +41,8 @@ def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
 
 
 def later_shares(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> Tensor:
-    """1 for a sentence that another document's repeats with other numbers or a few other words, if its document is the
-    later of the two; 0 for all others, and where the question itself says which version is meant."""
+    """1 for a sentence of the later of two documents, where the other one repeats it with other numbers or a few other
+    words; 0 for all others, and where the question says which version is meant."""
     orders: Mapping[str, Mapping[str, tuple[float, ...]]] = {name: version_of(name) for name in set(names_S)}
     shares_S = torch.zeros(len(names_S))
     if sum(map(bool, orders.values())) < 2 or _VERSION.search(question) or _YEAR.search(question):
@@ -67,8 +67,7 @@ def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[fl
 
 
 def version_of(name: str) -> dict[str, tuple[float, ...]]:
-    """What a document's name says of its place among versions: a version number, a stage ("draft", "final"), the latest
-    date."""
+    """The version that a document's name states: a version number, a stage ("draft", "final"), the latest date."""
     found: dict[str, tuple[float, ...]] = {}
     if stated := _VERSION.search(name):
         found["version"] = tuple(map(float, stated[1].split(".")))

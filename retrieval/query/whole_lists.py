@@ -1,4 +1,4 @@
-"""A list is read as far as it goes: where the best candidates end inside one, the blocks behind them are read too."""
+"""Follows lists: where the best candidates end inside a list, the blocks behind them are read too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MORE = 3
 
 
 def with_whole_lists(passages: PassageBuilder, retrieved: Retrieved) -> Retrieved:
-    """With the blocks that lists near the best candidates go on in, if sentences may be quoted from them."""
+    """Adds the blocks in which lists near the best candidates go on, if sentences may be quoted from them."""
     if not (retrieved.quote and retrieved.answerable):
         return retrieved
     candidates = retrieved.candidates
