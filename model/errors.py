@@ -18,10 +18,10 @@ class ContextTooLong(ModelError):
 
 @contextmanager
 def readable(what: object) -> Iterator[None]:
-    """Raises ModelError naming `what` where a file of a checkpoint cannot be made sense of.
+    """Raises `ModelError` that names `what`, where a file of a checkpoint cannot be understood.
 
-    Readers of such files (transformers, tokenizers, safetensors) have no error of their own for that: they fail with
-    whatever the first wrong value leads to. Too little memory is none of it.
+    The libraries that read such files (transformers, tokenizers, safetensors) raise whatever error the first wrong
+    value leads to. Too little memory is not meant.
     """
     try:
         yield

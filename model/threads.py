@@ -1,8 +1,8 @@
 """Processor threads that suit the machine's other work.
 
-Two things make a computation collapse beside other work: OpenMP threads that spin while they wait take the processor
-from whom they wait for, and every parallel loop ends with its slowest thread, which waits for its turn behind the
-neighbour's. So threads soon fall asleep, and computations take as many of them as there are cores to spare.
+Two things make a computation collapse next to other work. OpenMP threads that spin while they wait take the processor
+from the threads that they wait for. And every parallel loop ends with its slowest thread, which waits behind the other
+work. So threads fall asleep soon, and a computation uses as many as there are idle cores.
 
 Nothing here imports torch before it is needed: OpenMP reads the environment once, when it is loaded.
 """

@@ -194,8 +194,8 @@ class EncoderModel(LandmarkModel):
     # checkpoint
 
     def identity(self, kept: Path | None = None) -> dict[str, str]:
-        """As of a landmark model; `finder` holds all that is particular to encoders, which are hashed each time: they
-        are small."""
+        """As of a landmark model; `finder` holds all that is particular to encoders. Their weights are hashed each
+        time: they are small."""
         about = {**asdict(self.prefixes), "projection": None if self.projection_EH is None else weights_digest(self)}
         return {
             "weights": weights_digest(self.backbone),

@@ -1,1 +1,1 @@
-"""A reader of its own beside the landmark model: question and passage in one window."""
+"""The span reader, separate from the landmark model: question and passage in one window."""

@@ -29,14 +29,14 @@ _OUTSIDE = -1e4
 class SpanLogits(NamedTuple):
     """Logits of being the first and the last token of the answer; in the last column, of "not here".
 
-    Softmax over a whole row, columns of all stretches and the last one together.
+    The softmax goes over a whole row: the columns of all passages and the last one together.
     """
 
     start_QN1: Tensor
     end_QN1: Tensor
 
     def no_answer(self) -> Tensor:
-        """probability_Q that none of the stretches holds an answer: the mean of both softmaxes."""
+        """probability_Q that no passage holds an answer: the mean of both softmaxes."""
         starts_Q: Tensor = self.start_QN1.softmax(-1)[:, -1]
         ends_Q: Tensor = self.end_QN1.softmax(-1)[:, -1]
         return starts_Q.lerp(ends_Q, 0.5)
@@ -63,11 +63,11 @@ class JointReader(nn.Module):
         return self.share(points_RT2.view(*ids_QKT.shape, 2), valid_QKT, passage_QKT)
 
     def read(self, ids_RT: Tensor, segment_RT: Tensor, valid_RT: Tensor) -> Tensor:
-        """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not know each
+        """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not see each
         other; padding is at their ends.
 
-        Rows stand one behind the other without their padding, as the encoder multiplies token by token. So a row's
-        result is the same to the last bit, whichever rows are read with it, and whoever asks.
+        Rows are concatenated without their padding, because the encoder multiplies token by token. So a row's result is
+        the same to the last bit, whichever rows are read with it.
         """
         lengths = valid_RT.sum(1).tolist()
         position_1N = torch.cat([torch.arange(length, device=ids_RT.device) for length in lengths])[None]
@@ -82,7 +82,7 @@ class JointReader(nn.Module):
         return points_RT2
 
     def share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
-        """What `forward` gives, from what `read` gives for all rows of a question."""
+        """Turns the points of all rows of a question (`read`) into what `forward` returns."""
         taken_QK1 = valid_QKT[..., :1]
         none_QK2 = points_QKT2[:, :, 0].masked_fill(~taken_QK1, -math.inf)
         # The mean of the rows' probabilities, so that it does not grow with their number.
@@ -103,7 +103,7 @@ def attention_within_rows(
     dropout: float = 0.0,
     **_others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it, of each token to those of its own row. Gives mixed_1NHD."""
+    """Attention as transformers calls it, of each token to those of its own row. Returns mixed_1NHD."""
     rows = zip(*(each.split(row_lengths, 2) for each in (query_1HND, key_1HND, value_1HND)), strict=True)
     mixed = [scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling) for q, k, v in rows]
     return torch.cat(mixed, 2).transpose(1, 2), None

@@ -53,13 +53,13 @@ class Decision:
     none: Weights | None = None
     right: Weights | None = None
     none_above: float = 1.0
-    """p_none from which no answer is given."""
+    """From this p_none on no answer is given."""
     sure_above: float = 0.0
-    """p_right below which an answer is a guess."""
+    """Below this p_right an answer is a guess."""
     answer_threshold: float | None = None
-    """Without a reader: confidence of the search below which a memory is taken not to hold the answer."""
+    """Without a reader: below this confidence of the search the memory is taken to hold no answer."""
     sure_threshold: float | None = None
-    """Without a reader: how far a sentence must stand out not to be a guess."""
+    """Without a reader: a sentence that stands out less is a guess."""
 
     def p_none(self, features: AnswerFeatures) -> float:
         assert self.none is not None, "fitted with a reader"
@@ -89,7 +89,7 @@ def _logistic(log_odds: float) -> float:
 
 @dataclass(frozen=True)
 class Ranker:
-    """The file as a value; the default is that of a checkpoint without one."""
+    """The file as a value; the default is for checkpoints without one."""
 
     features: tuple[str, ...] = ("late_interaction", "reader_logprob")
     before: tuple[float, ...] = (1.0, 0.0)
@@ -111,7 +111,7 @@ class Ranker:
         return self.decision != Decision()
 
     def without_reader(self) -> Ranker:
-        """For who has turned the reader off."""
+        """For libraries whose reader is turned off."""
         return replace(self, decision=replace(self.decision, none=None, right=None))
 
     @classmethod

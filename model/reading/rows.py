@@ -18,7 +18,7 @@ LONGEST_TITLE = 16
 
 @dataclass(frozen=True)
 class JointRows:
-    """What a joint reader is given; see `JointReader.forward`. `begins`: of each row, its first passage token."""
+    """Input of a joint reader; see `JointReader.forward`. `begins`: of each row, its first passage token."""
 
     ids_QKT: Tensor
     segment_QKT: Tensor
@@ -32,7 +32,7 @@ class JointRows:
 
 @dataclass(frozen=True)
 class RowTokens:
-    """Ids of the tokens that hold a row together."""
+    """Ids of the special tokens of a row."""
 
     pad: int
     first: int

@@ -37,12 +37,12 @@ LONGEST_SENTENCE = 320
 LONGEST_SPAN = 30
 _GIVEN = ("ids_QKT", "segment_QKT", "valid_QKT")
 MOST_TOKENS = 8192
-"""Of one pass; it takes about 200 MB."""
+"""Of one pass, which takes about 200 MB."""
 
 
 @dataclass(frozen=True)
 class ReadPassage:
-    """`sentences`: (start, stop) characters of the text, ascending; an answer stands within one of them."""
+    """`sentences`: (start, stop) characters of the text, ascending; an answer lies within one of them."""
 
     title: str
     text: str
@@ -96,8 +96,8 @@ class SpanReader:
         passages: Sequence[ReadPassage],
         points_of: Callable[[JointRows], Tensor] | None = None,
     ) -> SpanReading:
-        """Where the answer stands. `points_of`: how points_QKT2 of the rows come about, where several questions are
-        read together; by default `points` of this one alone."""
+        """Where the answer is. `points_of`: computes points_QKT2 of the rows, for reading several questions in one
+        batch; default: `points` of this question alone."""
         texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
         sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
@@ -116,8 +116,8 @@ class SpanReader:
 
     @torch.inference_mode()
     def points(self, questions: Sequence[JointRows]) -> list[Tensor]:
-        """points_QKT2 (CPU) of each of some questions, see `JointReader.read`; the same for each as of it alone. In
-        bfloat16 where the machine multiplies in it."""
+        """points_QKT2 (CPU) of each of several questions, see `JointReader.read`; each is the same as it would be
+        alone. In bfloat16 where the machine computes in it natively."""
         device = self.network.points.weight.device
         given_RT = [_stacked([getattr(rows, name) for rows in questions]) for name in _GIVEN]
         lengths_R = given_RT[-1].sum(1)
@@ -154,8 +154,8 @@ def load_span_reader(folder: Path, device: torch.device | None = None) -> SpanRe
 
 
 def shipped_reader_for(tokenizer: Any) -> Path | None:
-    """The folder of the shipped checkpoint's reader, for another finder of the very same vocabulary, hence language;
-    None for any other."""
+    """The folder of the shipped checkpoint's reader, for another finder with exactly the same vocabulary, hence
+    language; else None."""
     folder = Path(__file__).resolve().parents[1] / "default" / FOLDER
     file = folder / "tokenizer.json"
     same = file.is_file() and _open_tokenizer(file).get_vocab() == tokenizer.get_vocab()

@@ -11,7 +11,7 @@
   model is trained for it. Squares and neighbours were chosen on held-out training documents (docs/experiments.md).
 - A document's title counts as if it were part of every block and sentence.
 - Queries and keys are those of the memory layers that search weighs, concatenated.
-- Training (`research.train.data.token_cosines`) and the span head take cosines and weights from here.
+- Training (`research.train.data.token_cosines`) takes cosines and weights from here.
 
 Axes: Q question tokens (or questions, of T tokens each), N keys, W weighed memory layers, G KV heads, D head dim, E all
 weighed layers and heads concatenated, C blocks, L tokens in a block (landmark last).

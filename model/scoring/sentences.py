@@ -88,20 +88,20 @@ def _rows(text: str, low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 def is_row(line: str) -> bool:
-    """Whether a line is the row of a table as it is read from files: "Item: Pump; Supplier: Voda s.r.o.; Price: 12."
-    The first cell may have no name, and a cell may have semicolons."""
+    """Whether a line is the row of a table as extraction writes it: "Item: Pump; Supplier: Voda s.r.o.; Price: 12." The
+    first cell may have no name, and a cell may have semicolons."""
     return bool(column_names(line))
 
 
 def column_names(line: str) -> list[str]:
-    """What stands before the cells of a row; nothing if the line is none."""
+    """The names of the columns in a row; empty if the line is none."""
     cells = line.split("; ") if "; " in line else []
     names = [found[1] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
     return names if len(names) > 1 and 2 * len(names) > len(cells) else []
 
 
 def is_field(line: str) -> bool:
-    """Whether a line is a field of a form: a label and what stands in it ("Due date: 13 September 2026.")."""
+    """Whether a line is a field of a form: a label and its value ("Due date: 13 September 2026.")."""
     named = _NAMED_CELL.match(line) if len(line) <= _LONGEST_FIELD and "\n" not in line.strip() else None
     return named is not None and _SENTENCE_WITHIN.search(named[0]) is None
 
