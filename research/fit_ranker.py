@@ -45,7 +45,7 @@ from model.reading.span_reader import FOLDER
 from retrieval.library import Library
 from retrieval.query.features import FEATURES, Sentences
 from retrieval.query.question import Question
-from retrieval.query.rank import candidate_sentences, choose, quoting_from, weigh
+from retrieval.query.rank import candidate_sentences, choose, quotable_blocks, weigh
 from retrieval.query.retrieve import retrieve
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
@@ -107,21 +107,21 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = with_whole_lists(passages, retrieve(workspace, index, snapshot, question))
         found, candidates = retrieved.found, retrieved.candidates
-        quoting = quoting_from(workspace, passages, candidates)
+        quotable = quotable_blocks(workspace, passages, candidates)
         sentences = candidate_sentences(
             workspace,
             index,
             passages,
             found,
             candidates,
-            quoting,
+            quotable,
             lambda each: reader.read(retrieved.corrected_question, each),
         )
     if not sentences.items:
         return None
 
     def quoted_text(quotation: Quotation) -> str:
-        return "".join(text for text, _ in quoting.words(quotation.places))
+        return "".join(text for text, _ in quotable.words(quotation.places))
 
     text_of = {each: passages.text(each) for each in set(sentences.documents)}
     title_of = {each: passages.name(each) for each in text_of}

@@ -224,15 +224,15 @@ def quoted_sentences(
     builder: PassageBuilder, decoded: Decoded, quotations: Sequence[Quotation]
 ) -> Iterator[QuotedSentence]:
     """These sentences with their places; those deleted meanwhile are left out."""
-    quoting = decoded.quoting
+    quotable = decoded.quotable
     for one in quotations:
-        assert quoting is not None
-        passage = builder.sentence(quoting.hits(one), *quoting.span(one.places))
+        assert quotable is not None
+        passage = builder.sentence(quotable.hits(one), *quotable.span(one.places))
         if passage is not None:
             if (likely := decoded.probability(one.share)) is not None:
                 passage = replace(passage, score=likely)
             span = one.places[one.answer_span.start : one.answer_span.stop]
-            start, end = quoting.span(span) if span else (passage.start_index,) * 2
+            start, end = quotable.span(span) if span else (passage.start_index,) * 2
             yield QuotedSentence(passage, (start, end))
 
 

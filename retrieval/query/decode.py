@@ -15,10 +15,10 @@ from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_righ
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quoting_from, weigh
+from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quotable_blocks, weigh
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
-from retrieval.query.sentences import Hit, Quotation, Quoting
+from retrieval.query.sentences import Hit, QuotableBlocks, Quotation
 from retrieval.types.answers import AnswerToken, DecidedBy, Outcome
 
 _CHARACTERS_A_TOKEN = 4
@@ -32,7 +32,7 @@ class Decoded:
     tokens: list[AnswerToken] = field(default_factory=list)
     first_token_at: float | None = None
     """By `time.perf_counter`."""
-    quoting: Quoting | None = None
+    quotable: QuotableBlocks | None = None
     quotations: Sequence[Quotation] = ()
     """Where a sentence is quoted: that one, and the next best."""
     shares_C: Sequence[float] = ()
@@ -82,20 +82,20 @@ class Decoder:
         if not retrieved.answerable:
             return decoded
         if retrieved.quote:
-            decoded.quoting = quoting_from(self._workspace, self._passages, candidates)
+            decoded.quotable = quotable_blocks(self._workspace, self._passages, candidates)
             if model.config.quotes_sentences:
-                self._rank(retrieved, decoded, decoded.quoting)
+                self._rank(retrieved, decoded, decoded.quotable)
         decoded.outcome = self._outcome(retrieved, decoded)
         return decoded
 
-    def _rank(self, retrieved: Retrieved, decoded: Decoded, quoting: Quoting) -> None:
+    def _rank(self, retrieved: Retrieved, decoded: Decoded, quotable: QuotableBlocks) -> None:
         """Sets the quotations, and the shares of the candidates where a reader read them."""
         opened, candidates = self._workspace.opened, retrieved.candidates
         read = None
         if opened.reader is not None:
             read = partial(opened.reader.read, retrieved.corrected_question, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
-        sentences = candidate_sentences(*parts, retrieved.found, candidates, quoting, read)
+        sentences = candidate_sentences(*parts, retrieved.found, candidates, quotable, read)
         if not sentences.items:
             decoded.quotations = [Quotation([], range(0))]
             return
@@ -112,7 +112,7 @@ class Decoder:
         if decoded.quotations:
             yield from self._quoted(decoded, cancelled)
             return decoded
-        reader = LandmarkReader(self._workspace, self._index, self._question, decoded.quoting)
+        reader = LandmarkReader(self._workspace, self._index, self._question, decoded.quotable)
         tokens = reader.read(retrieved.found.question, Ranked(retrieved.candidates, (), torch.zeros(0), ()), cancelled)
         try:
             while True:
@@ -125,15 +125,15 @@ class Decoder:
 
     def _quoted(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Iterator[AnswerToken]:
         """The sentence as it stands in the document: the model reads nothing, and attention decides nothing."""
-        assert decoded.quoting is not None, "a sentence is quoted from somewhere"
+        assert decoded.quotable is not None, "a sentence is quoted from somewhere"
         quotation = decoded.quotations[0]
-        places = decoded.quoting.within(quotation.places, _CHARACTERS_A_TOKEN * self._sampling.max_tokens)
-        for number, (text, quoted) in enumerate(decoded.quoting.words(places)):
+        places = decoded.quotable.within(quotation.places, _CHARACTERS_A_TOKEN * self._sampling.max_tokens)
+        for number, (text, quoted) in enumerate(decoded.quotable.words(places)):
             if cancelled():
                 decoded.interrupted = True
                 return
             decoded.first_token_at = decoded.first_token_at or time.perf_counter()
-            token_id = decoded.quoting.source.token_at(places[number])
+            token_id = decoded.quotable.source.token_at(places[number])
             token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.answer_span)
             decoded.tokens.append(token)
             yield token

@@ -23,7 +23,7 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion, Question
 from retrieval.query.read import Cancelled, Decider, Ranked, Reading
-from retrieval.query.sentences import Quoting
+from retrieval.query.sentences import QuotableBlocks
 from retrieval.types.answers import NEEDS_WRITER, AnswerToken
 
 BLOCKS_PER_TOKEN = 16
@@ -31,14 +31,14 @@ BLOCKS_PER_TOKEN = 16
 
 
 class LandmarkReader:
-    """Writes over the stored memory. `quoting`: word by word from there instead of in its own words."""
+    """Writes over the stored memory. `quotable`: word by word from there instead of in its own words."""
 
     decides: Decider = "attention"
 
     def __init__(
-        self, workspace: Workspace, index: MemoryIndex, question: Question, quoting: Quoting | None = None
+        self, workspace: Workspace, index: MemoryIndex, question: Question, quotable: QuotableBlocks | None = None
     ) -> None:
-        self._workspace, self._index, self._quoting = workspace, index, quoting
+        self._workspace, self._index, self._quotable = workspace, index, quotable
         self._model = workspace.opened.model
         self.name = self._model.source
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
@@ -58,7 +58,7 @@ class LandmarkReader:
             memory=candidates.reader(),
             policy=self._policy,
             sampling=self._sampling,
-            quote_from=self._quoting.source if self._quoting else None,
+            quote_from=self._quotable.source if self._quotable else None,
             cancelled=cancelled,
         )
         for step in self._in_slots(steps):
@@ -72,7 +72,7 @@ class LandmarkReader:
             return AnswerToken(step.text, 0.0, 0.0, (), token_id=-1)
         of_token = mass.add(step.selections)
         blocks = tuple((block_ids[block], share) for block, share in of_token.strongest(BLOCKS_PER_TOKEN))
-        quoted = self._quoting.place(*step.quote) if self._quoting and step.quote else None
+        quoted = self._quotable.place(*step.quote) if self._quotable and step.quote else None
         return AnswerToken(step.text, step.logprob, of_token.memory_share, blocks, quoted, step.id)
 
     def _in_slots(self, steps: Iterator[GeneratedToken]) -> Iterator[GeneratedToken]:

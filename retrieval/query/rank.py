@@ -30,7 +30,7 @@ from retrieval.query.features import Asked, Sentences, table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
-from retrieval.query.sentences import BySentence, Quotation, Quoting, Sentence
+from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
 
 LONGEST_WITH_CONTEXT = 400
 """Characters of a guess with what stands around its sentence."""
@@ -46,7 +46,7 @@ _Choice = tuple[int, Sentence, range]
 
 
 def best_sentences(
-    quoting: Quoting,
+    quotable: QuotableBlocks,
     matches_QCL: Tensor,
     text_of: Mapping[str, str],
     *,
@@ -61,14 +61,14 @@ def best_sentences(
     `matches_QCL`: see `late_interaction.token_matches`; `read`: see `SpanReader.read`, which also marks the answer in
     each sentence.
     """
-    sentences = sentences_of(quoting, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    sentences = sentences_of(quotable, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
     if not sentences.items:
         return [Quotation([], range(0))]
     return choose(weigh(sentences, ranker), count)
 
 
 def sentences_of(
-    quoting: Quoting,
+    quotable: QuotableBlocks,
     matches_QCL: Tensor,
     text_of: Mapping[str, str],
     *,
@@ -81,12 +81,12 @@ def sentences_of(
 ) -> Sentences:
     """What may be quoted, matched with the question, and read with it where there is a reader. `rank_C`: places of the
     blocks in the search; `block`, `unmatched`: see `Sentences`."""
-    items = quoting.sentences(text_of)
-    documents = [quoting.document_of(each) for each in items]
+    items = quotable.sentences(text_of)
+    documents = [quotable.document_of(each) for each in items]
     if not items:
         return Sentences(asked, (), (), torch.zeros(0))
     matches_S = score(BySentence([each.places for each in items], matches_QCL.shape[2])(matches_QCL))
-    spans, p_none = _read(quoting, read, items, text_of, title_of) if read is not None else (None, None)
+    spans, p_none = _read(quotable, read, items, text_of, title_of) if read is not None else (None, None)
     names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
     ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
     return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, text_of)
@@ -170,7 +170,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
 
 
 def _read(
-    quoting: Quoting,
+    quotable: QuotableBlocks,
     read: Read,
     items: Sequence[Sentence],
     text_of: Mapping[str, str],
@@ -181,7 +181,7 @@ def _read(
     passages = []
     runs = [list(group) for _, group in groupby(items, key=lambda sentence: sentence.run)]
     for group in runs:
-        document_id, start = quoting.document_of(group[0]), group[0].start
+        document_id, start = quotable.document_of(group[0]), group[0].start
         borders = [(each.start - start, each.stop - start) for each in group]
         text = text_of[document_id][start : group[-1].stop] if document_id in text_of else ""
         passages.append(ReadPassage(title_of.get(document_id, ""), half_width(text), borders))
@@ -256,12 +256,12 @@ def _wording(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def quoting_from(workspace: Workspace, passages: PassageBuilder, candidates: Candidates) -> Quoting:
-    """Quotation from those candidates that may be quoted."""
-    ids, quotable = candidates.block_ids, candidates.quotable_C.tolist()
-    rows = passages.blocks(id_ for id_, may in zip(ids, quotable, strict=True) if may)
+def quotable_blocks(workspace: Workspace, passages: PassageBuilder, candidates: Candidates) -> QuotableBlocks:
+    """Those candidates that may be quoted."""
+    ids, may_be_quoted = candidates.block_ids, candidates.quotable_C.tolist()
+    rows = passages.blocks(id_ for id_, may in zip(ids, may_be_quoted, strict=True) if may)
     model = workspace.opened.model
-    return Quoting(model, [rows.get(block_id) for block_id in ids], passages.text)
+    return QuotableBlocks(model, [rows.get(block_id) for block_id in ids], passages.text)
 
 
 def candidate_sentences(
@@ -270,7 +270,7 @@ def candidate_sentences(
     passages: PassageBuilder,
     found: SearchResult,
     candidates: Candidates,
-    quoting: Quoting,
+    quotable: QuotableBlocks,
     read: Read | None,
 ) -> Sentences:
     """`sentences_of` the candidates, for models that rank by tokens. Takes its own slots at the model."""
@@ -281,7 +281,7 @@ def candidate_sentences(
         titles_QC = found.titles.of(candidates.document_ids)
         matches_QCL = found.matches.of(candidates.positions_C).maximum(titles_QC[..., None])
     return sentences_of(
-        quoting,
+        quotable,
         matches_QCL,
         text_of,
         asked=found.question.asked,
@@ -299,13 +299,13 @@ def rank(
     passages: PassageBuilder,
     found: SearchResult,
     candidates: Candidates,
-    quoting: Quoting,
+    quotable: QuotableBlocks,
     count: int,
     *,
     read: Read | None = None,
 ) -> list[Quotation]:
     """What is quoted of the best sentences of the candidates, best first."""
-    sentences = candidate_sentences(workspace, index, passages, found, candidates, quoting, read)
+    sentences = candidate_sentences(workspace, index, passages, found, candidates, quotable, read)
     if not sentences.items:
         return [Quotation([], range(0))]
     return choose(weigh(sentences, workspace.opened.ranker), count)

@@ -1,5 +1,4 @@
-"""The sentences of the candidates: which stand whole in a run of neighbouring blocks, the places of their tokens, and
-which are beside the matter of their document.
+"""The sentences of the candidates: which lie whole in a run of neighbouring blocks, and the positions of their tokens.
 
 Axes: X any, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
@@ -30,7 +29,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Hit:
-    """A block that a search or an answer found: its place in its document and its score."""
+    """A block that a search or an answer found: its number in its document and its score."""
 
     block_id: int
     document_id: str
@@ -146,8 +145,9 @@ def _tokens_within(
     return found
 
 
-class Quoting:
-    """Quotation from the candidate blocks of one question, in the order of the reader."""
+class QuotableBlocks:
+    """The candidate blocks of one question that may be quoted, numbered as the reader numbers them: their sentences,
+    and the characters of their tokens."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Quoting:
         blocks: Sequence[Block | None],
         text_of: Callable[[str], str] | None = None,
     ):
-        """`text_of`: the text of a document by id, which models need whose tokens do not spell it (`writes`)."""
+        """`text_of`: the text of a document by id, for models whose tokens do not spell it (`writes`)."""
         self._model, self._blocks = model, blocks
         self._text_of = text_of or (lambda _: "")
         self._token_ends: dict[int, list[int]] = {}
@@ -193,8 +193,8 @@ class Quoting:
         return self._token_ends[index]
 
     def words(self, places: Sequence[TokenPosition]) -> Iterator[tuple[str, tuple[str, int, int]]]:
-        """What stands in the document for each of these tokens, which follow each other, with what is between it and
-        the token before; and its place."""
+        """For each of these successive tokens its text in the document, with what lies between it and the token before,
+        and its place."""
         before: int | None = None
         for place in places:
             document_id, start, end = self.place(*place)
@@ -202,7 +202,7 @@ class Quoting:
             before = end
 
     def within(self, places: Sequence[TokenPosition], characters: int) -> Sequence[TokenPosition]:
-        """As many of these tokens as have so many characters at most; none ends inside a character."""
+        """As many of these tokens as have at most so many characters; none ends inside a character."""
         left, before = characters, -1
         for number, place in enumerate(places):
             _, start, end = self.place(*place)
@@ -213,13 +213,13 @@ class Quoting:
         return places
 
     def span(self, places: Sequence[TokenPosition]) -> tuple[int, int]:
-        """(start, end) of tokens that follow each other, as characters of their document."""
+        """(start, end) of successive tokens, as characters of their document."""
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
     def sentences(self, text_of: Mapping[str, str]) -> list[Sentence]:
-        """Sentences that stand whole in a run of neighbouring blocks.
+        """Sentences that lie whole in a run of neighbouring blocks.
 
-        Where none stands whole (a sentence longer than the run) the parts that do stand there.
+        Where none does (a sentence is longer than the run), the parts that lie there.
         """
         return self._found(text_of, whole=True) or self._found(text_of, whole=False)
 

@@ -40,12 +40,12 @@ class Asker:
         retrieved = retrieve(self.workspace, self.index, snapshot, question)
         decoder = Decoder(self.workspace, self.index, self.passages, question)
         decided = decoder.decide(retrieved)
-        if decided.outcome != "found" or decided.quoting is None or not decided.quotations:
+        if decided.outcome != "found" or decided.quotable is None or not decided.quotations:
             return 0.0
         quotation = decided.quotations[0]
         if not quotation.places:
             return 0.0
-        start, end = decided.quoting.span(quotation.places)
+        start, end = decided.quotable.span(quotation.places)
         same = start < candidate.stop and candidate.start < end
         if candidate.kind == "heading":  # answered by what follows it
             same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING

@@ -32,7 +32,7 @@ from retrieval.query.decode import Decoder
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.rank import quoting_from, rank
+from retrieval.query.rank import quotable_blocks, rank
 from retrieval.query.retrieve import choose_candidates, retrieve
 from retrieval.query.search import find_blocks, hits_of
 from retrieval.query.sentences import Hit
@@ -171,9 +171,9 @@ class ClaimChecker:
         candidates = choose_candidates(snapshot, found, config, _BLOCKS, whole_sentences=True)
         if not len(candidates):
             return []
-        quoting = quoting_from(self._workspace, self._builder, candidates)
-        best = rank(self._workspace, self._index, self._builder, found, candidates, quoting, _SENTENCES)
-        made = (self._builder.sentence(quoting.hits(one), *quoting.span(one.places)) for one in best if one.places)
+        quotable = quotable_blocks(self._workspace, self._builder, candidates)
+        best = rank(self._workspace, self._index, self._builder, found, candidates, quotable, _SENTENCES)
+        made = (self._builder.sentence(quotable.hits(one), *quotable.span(one.places)) for one in best if one.places)
         return [sentence for sentence in made if sentence is not None]
 
     def _sentences_of(self, passage: Passage) -> Iterable[Passage]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from retrieval.query.extend import is_antecedent, refers_back
-from retrieval.query.sentences import Quoting
+from retrieval.query.sentences import QuotableBlocks
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
@@ -17,12 +17,12 @@ TEXT = (
 def quoted(text, **chances):
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
-    quoting = Quoting(model, blocks)
+    quotable = QuotableBlocks(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
-    found = best_sentences(quoting, zeros, {"d": text}, read=reading_of(**chances), count=3)
+    found = best_sentences(quotable, zeros, {"d": text}, read=reading_of(**chances), count=3)
     pointed = [each.places[each.answer_span.start : each.answer_span.stop] for each in found]
-    spelt = ["".join(text[a:b] for _, a, b in map(lambda place: quoting.place(*place), places)) for places in pointed]
-    return [text[slice(*quoting.span(each.places))] for each in found], spelt
+    spelt = ["".join(text[a:b] for _, a, b in map(lambda place: quotable.place(*place), places)) for places in pointed]
+    return [text[slice(*quotable.span(each.places))] for each in found], spelt
 
 
 def test_the_reason_is_quoted_with_what_follows_from_it_and_the_answer_still_pointed_at() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from model.reading.ranker import Decision, Ranker
 from retrieval.query.rank import LONGEST_WITH_CONTEXT
-from retrieval.query.sentences import Quoting
+from retrieval.query.sentences import QuotableBlocks
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
@@ -23,16 +23,16 @@ RANKER = Ranker(decision=Decision(none={"constant": -9.0}, right={"reader_logpro
 def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
-    quoting = Quoting(model, blocks)
+    quotable = QuotableBlocks(model, blocks)
     found = best_sentences(
-        quoting,
+        quotable,
         torch.zeros(1, len(blocks), 16),
         {"d": text},
         read=reading_of(**probabilities),
         count=count,
         ranker=RANKER,
     )
-    return [text[slice(*quoting.span(one.places))].strip() for one in found]
+    return [text[slice(*quotable.span(one.places))].strip() for one in found]
 
 
 def test_a_sentence_that_is_more_than_a_guess_stands_alone():
@@ -46,11 +46,11 @@ def test_another_stands_with_what_is_around_it_over_blank_lines_too():
 def test_the_words_that_answer_stay_marked():
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quoting = Quoting(model, blocks)
+    quotable = QuotableBlocks(model, blocks)
     matches_QCL, read = torch.zeros(1, len(blocks), 16), reading_of(road=0.4)
-    (found,) = best_sentences(quoting, matches_QCL, {"d": TEXT}, read=read, ranker=RANKER)
+    (found,) = best_sentences(quotable, matches_QCL, {"d": TEXT}, read=read, ranker=RANKER)
     marked = found.places[found.answer_span.start : found.answer_span.stop]
-    assert TEXT[slice(*quoting.span(marked))] == "road"
+    assert TEXT[slice(*quotable.span(marked))] == "road"
 
 
 def test_the_better_neighbour_comes_first_until_the_quotation_is_full():
@@ -74,7 +74,7 @@ def test_a_reader_is_given_plain_letters_for_full_width_ones():
 
     model, text = tiny_model(block_size=16), "The belt ＣＶ－４４ has ３８ Ｎｍ."
     blocks = blocks_of(model, text)
-    found = best_sentences(Quoting(model, blocks), torch.zeros(1, len(blocks), 16), {"d": text}, read=read)
+    found = best_sentences(QuotableBlocks(model, blocks), torch.zeros(1, len(blocks), 16), {"d": text}, read=read)
     assert texts == ["The belt CV-44 has 38 Nm."] and found
 
 

@@ -11,7 +11,7 @@ from model.reading.span_reader import FoundSpan, SpanReading
 from retrieval.query import rank
 from retrieval.query.features import Asked
 from retrieval.query.retrieve import with_neighbours
-from retrieval.query.sentences import Quoting
+from retrieval.query.sentences import QuotableBlocks
 from retrieval.types.answers import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
@@ -26,9 +26,9 @@ _STORED = json.loads((FOLDER / "ranker.json").read_text())
 SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
 
 
-def best_sentences(quoting, matches_QCL, text_of, *, question="", ranker=SHIPPED, **given):
+def best_sentences(quotable, matches_QCL, text_of, *, question="", ranker=SHIPPED, **given):
     """As the shipped ranker has them."""
-    return rank.best_sentences(quoting, matches_QCL, text_of, asked=Asked(question), ranker=ranker, **given)
+    return rank.best_sentences(quotable, matches_QCL, text_of, asked=Asked(question), ranker=ranker, **given)
 
 
 def blocks_of(model, text, document_id="d"):
@@ -51,15 +51,15 @@ def blocks_of(model, text, document_id="d"):
     ]
 
 
-def spell(quoting, blocks, places):
-    return "".join(TEXT[start:end] for _, start, end in (quoting.place(*place) for place in places))
+def spell(quotable, blocks, places):
+    return "".join(TEXT[start:end] for _, start, end in (quotable.place(*place) for place in places))
 
 
-def sentences(quoting, **given):
+def sentences(quotable, **given):
     """What may be quoted, in text order where nothing speaks for one of them."""
-    blocks = len(quoting._blocks)
-    found = best_sentences(quoting, torch.zeros(1, blocks, 16), {"d": TEXT}, count=10, **given)
-    return [TEXT[slice(*quoting.span(quotation.places))] for quotation in found]
+    blocks = len(quotable._blocks)
+    found = best_sentences(quotable, torch.zeros(1, blocks, 16), {"d": TEXT}, count=10, **given)
+    return [TEXT[slice(*quotable.span(quotation.places))] for quotation in found]
 
 
 def reading_of(**probabilities):
@@ -81,7 +81,7 @@ def reading_of(**probabilities):
 
 def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates() -> None:
     model = tiny_model(block_size=16)
-    assert sentences(Quoting(model, blocks_of(model, TEXT))) == [
+    assert sentences(QuotableBlocks(model, blocks_of(model, TEXT))) == [
         "The cairn was built by surveyors of the line.",
         "Nobody knows who piled the first stones there.",
         "The last storm took away the upper half of it.",
@@ -90,25 +90,25 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
 
 def test_the_reader_decides_and_may_choose_a_heading() -> None:
     model = tiny_model(block_size=16)
-    quoting = Quoting(model, blocks_of(model, TEXT))
+    quotable = QuotableBlocks(model, blocks_of(model, TEXT))
     read = reading_of(heading=0.8, surveyors=0.3)
-    assert sentences(quoting, read=read)[:2] == ["A heading line", "The cairn was built by surveyors of the line."]
+    assert sentences(quotable, read=read)[:2] == ["A heading line", "The cairn was built by surveyors of the line."]
 
 
 def test_the_reader_points_at_words() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quoting = Quoting(model, blocks)
+    quotable = QuotableBlocks(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
-    (found,) = best_sentences(quoting, zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
-    assert spell(quoting, blocks, found.places[found.answer_span.start : found.answer_span.stop]) == "surveyors"
+    (found,) = best_sentences(quotable, zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
+    assert spell(quotable, blocks, found.places[found.answer_span.start : found.answer_span.stop]) == "surveyors"
 
 
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     missing = [block if block.ordinal != 2 else None for block in blocks]  # inside the first sentence
-    assert sentences(Quoting(model, missing))[0] == "Nobody knows who piled the first stones there."
+    assert sentences(QuotableBlocks(model, missing))[0] == "Nobody knows who piled the first stones there."
 
 
 def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None:
@@ -116,15 +116,15 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
-    quoting = Quoting(model, inside)
-    (found,) = best_sentences(quoting, torch.zeros(1, len(blocks), 16), {"d": TEXT})
-    assert spell(quoting, blocks, found.places) == TEXT[30:60]
+    quotable = QuotableBlocks(model, inside)
+    (found,) = best_sentences(quotable, torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    assert spell(quotable, blocks, found.places) == TEXT[30:60]
 
 
 def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quoting = Quoting(model, blocks)
+    quotable = QuotableBlocks(model, blocks)
     for first, second, wanted in (
         ("surveyors", "built", "surveyors"),
         ("cairn", "piled", "piled"),
@@ -135,7 +135,7 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        assert wanted in spell(quoting, blocks, best_sentences(quoting, matches_QCL, {"d": TEXT})[0].places)
+        assert wanted in spell(quotable, blocks, best_sentences(quotable, matches_QCL, {"d": TEXT})[0].places)
 
 
 def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
@@ -146,16 +146,16 @@ def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
     for word, match in (("fox", 0.9), ("wolf", 0.5), ("FOX", 0.8), ("bear", 0.7)):
         at = text.index(word)
         matches_QCL[0, at // 15, at % 15] = match
-    quoting = Quoting(model, blocks)
-    found = best_sentences(quoting, matches_QCL, {"d": text}, count=9)
+    quotable = QuotableBlocks(model, blocks)
+    found = best_sentences(quotable, matches_QCL, {"d": text}, count=9)
 
     def said(places):
-        return text[quoting.place(*places[0])[1] : quoting.place(*places[-1])[2]].strip()
+        return text[quotable.place(*places[0])[1] : quotable.place(*places[-1])[2]].strip()
 
     assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
-    assert [[hit.ordinal for hit in quoting.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
+    assert [[hit.ordinal for hit in quotable.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
-    assert len(best_sentences(quoting, matches_QCL, {"d": text}, count=2)) == 2
+    assert len(best_sentences(quotable, matches_QCL, {"d": text}, count=2)) == 2
 
 
 def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_again() -> None:
@@ -165,9 +165,9 @@ def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_a
     blocks = blocks_of(model, text)
     matches_QCL = torch.full((1, len(blocks), 16), 0.1)
     matches_QCL[0, 0, 4] = 0.9
-    quoting = Quoting(model, blocks)
-    found = best_sentences(quoting, matches_QCL, {"d": text}, count=4)
-    said = [text[quoting.place(*q.places[0])[1] : quoting.place(*q.places[-1])[2]].strip() for q in found]
+    quotable = QuotableBlocks(model, blocks)
+    found = best_sentences(quotable, matches_QCL, {"d": text}, count=4)
+    said = [text[quotable.place(*q.places[0])[1] : quotable.place(*q.places[-1])[2]].strip() for q in found]
     assert said == [text[: text.index("\n\n")], "The wolf hunts at night."]
 
 
