@@ -45,7 +45,7 @@ from model.reading.span_reader import FOLDER
 from retrieval.library import Library
 from retrieval.query.features import FEATURES, Sentences
 from retrieval.query.question import Question
-from retrieval.query.rank import candidate_sentences, choose, quotable_blocks, weigh
+from retrieval.query.rank import candidate_sentences, choose, quotable_blocks, score_sentences
 from retrieval.query.retrieve import retrieve
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
@@ -81,8 +81,8 @@ class Shown:
     @cached_property
     def table(self) -> tuple[Tensor, Tensor]:
         """features_SF of all features, and whether each sentence may be quoted (bool_S)."""
-        weighed = weigh(self.sentences, Ranker(NAMES, (1.0,) * len(NAMES), (1.0,) * len(NAMES)))
-        return weighed.features_SF, weighed.scores_S.isfinite()
+        scored = score_sentences(self.sentences, Ranker(NAMES, (1.0,) * len(NAMES), (1.0,) * len(NAMES)))
+        return scored.features_SF, scored.scores_S.isfinite()
 
     @cached_property
     def right_S(self) -> Tensor:
@@ -93,7 +93,7 @@ class Shown:
 
     def quoted(self, ranker: Ranker) -> tuple[AnswerFeatures, float]:
         """What is known of the quotation, and how much of the answer it holds."""
-        (best,) = choose(weigh(self.sentences, ranker), 1)
+        (best,) = choose(score_sentences(self.sentences, ranker), 1)
         return best.features, self.held([self.quoted_text(best)]) if self.answerable else 0.0
 
 
@@ -224,11 +224,11 @@ def calibration_error(stated: Sequence[float], right: Sequence[bool]) -> float:
 def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
     before = dict(zip(prior.features, prior.before, strict=True))
     after = fit_weights(shown, dict(zip(prior.features, prior.after, strict=True)))
-    weighed = Ranker(
+    fitted = Ranker(
         NAMES, tuple(before.get(name, 0.0) for name in NAMES), tuple(after.values()), prior.decision, fitted_on
     )
-    decision = fit_decision(shown, weighed)
-    return Ranker(NAMES, weighed.before, weighed.after, decision, fitted_on)
+    decision = fit_decision(shown, fitted)
+    return Ranker(NAMES, fitted.before, fitted.after, decision, fitted_on)
 
 
 def ask_all(

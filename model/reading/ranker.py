@@ -63,17 +63,17 @@ class Decision:
 
     def p_none(self, features: AnswerFeatures) -> float:
         assert self.none is not None, "fitted with a reader"
-        return _logistic(weighed(self.none, features))
+        return _logistic(weighted_sum(self.none, features))
 
     def p_right(self, features: AnswerFeatures) -> float:
         assert self.right is not None, "fitted with a reader"
-        return _logistic(weighed(self.right, features))
+        return _logistic(weighted_sum(self.right, features))
 
     def is_sure(self, features: AnswerFeatures) -> bool:
         return self.p_right(features) >= self.sure_above
 
 
-def weighed(weights: Weights, features: AnswerFeatures) -> float:
+def weighted_sum(weights: Weights, features: AnswerFeatures) -> float:
     """The weighted sum; a feature that is not known counts 0."""
     return sum(weight * (1.0 if name == CONSTANT else features.get(name, 0.0)) for name, weight in weights.items())
 

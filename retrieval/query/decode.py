@@ -15,7 +15,7 @@ from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_righ
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quotable_blocks, weigh
+from retrieval.query.rank import OTHER_SENTENCES, candidate_sentences, choose, quotable_blocks, score_sentences
 from retrieval.query.read import Ranked, Reading
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Hit, QuotableBlocks, Quotation
@@ -99,10 +99,10 @@ class Decoder:
         if not sentences.items:
             decoded.quotations = [Quotation([], range(0))]
             return
-        weighed = weigh(sentences, opened.ranker)
-        decoded.quotations = choose(weighed, 1 + OTHER_SENTENCES)
+        scored = score_sentences(sentences, opened.ranker)
+        decoded.quotations = choose(scored, 1 + OTHER_SENTENCES)
         if sentences.spans is not None:
-            decoded.shares_C = weighed.shares_of_blocks(len(candidates))
+            decoded.shares_C = scored.shares_of_blocks(len(candidates))
 
     def decode(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, Decoded]:
         """Yields the tokens as they come; returns all of them with their evidence."""

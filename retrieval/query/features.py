@@ -31,8 +31,8 @@ SHORTEST = 5
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The words of a question, taken once."""
+class QuestionTerms:
+    """The terms of a question, extracted once."""
 
     text: str
 
@@ -52,7 +52,7 @@ class Sentences:
     """What may be quoted for a question. `documents`: the id of each sentence's document; `matches_S`: late-interaction
     scores; `spans`: a reader's span in each, None where none has read."""
 
-    asked: Asked
+    asked: QuestionTerms
     items: Sequence[Sentence]
     documents: Sequence[str]
     matches_S: Tensor

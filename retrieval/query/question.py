@@ -16,7 +16,7 @@ from model.errors import ContextTooLong, ModelError
 from model.inference.generate import Sampling
 from model.inference.prompt import EncodedPrompt, encode_prompt
 from retrieval.errors import InvalidRequest
-from retrieval.query.features import Asked
+from retrieval.query.features import QuestionTerms
 from retrieval.types.records import Scope
 from retrieval.types.writer import Turn
 
@@ -71,7 +71,7 @@ def check_count(k: int) -> None:
 class EncodedQuestion:
     """One forward pass over the prompt: search and the answer go on from it."""
 
-    asked: Asked
+    asked: QuestionTerms
     prompt: EncodedPrompt
     mean_query_YGD: Tensor
     """For landmarks: the mean over the question's tokens, weighted, summed over the heads that share keys."""
@@ -89,7 +89,9 @@ def encode_question(model: LandmarkModel, text: str) -> EncodedQuestion:
     except ContextTooLong as error:
         raise InvalidRequest(f"The question is too long for this model: {error}") from error
     queries_YHQD = encoded.queries_YHQD.cpu()[:, :, prompt.question]
-    return EncodedQuestion(Asked(text), encoded, mean_query(model, queries_YHQD), model.token_queries(queries_YHQD))
+    return EncodedQuestion(
+        QuestionTerms(text), encoded, mean_query(model, queries_YHQD), model.token_queries(queries_YHQD)
+    )
 
 
 def mean_query(model: LandmarkModel, queries_YHQD: Tensor) -> Tensor:

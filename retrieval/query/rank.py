@@ -26,7 +26,7 @@ from model.scoring.sentences import is_field, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.terms import half_width
-from retrieval.query.features import Asked, Sentences, table
+from retrieval.query.features import QuestionTerms, Sentences, table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
@@ -50,7 +50,7 @@ def best_sentences(
     matches_QCL: Tensor,
     text_of: Mapping[str, str],
     *,
-    asked: Asked,
+    asked: QuestionTerms,
     ranker: Ranker,
     read: Read | None = None,
     title_of: Mapping[str, str] = MappingProxyType({}),
@@ -64,7 +64,7 @@ def best_sentences(
     sentences = sentences_of(quotable, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
     if not sentences.items:
         return [Quotation([], range(0))]
-    return choose(weigh(sentences, ranker), count)
+    return choose(score_sentences(sentences, ranker), count)
 
 
 def sentences_of(
@@ -72,7 +72,7 @@ def sentences_of(
     matches_QCL: Tensor,
     text_of: Mapping[str, str],
     *,
-    asked: Asked,
+    asked: QuestionTerms,
     read: Read | None,
     title_of: Mapping[str, str],
     rank_C: Sequence[int] = (),
@@ -93,7 +93,7 @@ def sentences_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Weighed:
+class ScoredSentences:
     """At least one sentence, its features and its score; -inf for those that cannot be an answer where nobody read."""
 
     sentences: Sentences
@@ -129,19 +129,19 @@ class Weighed:
         return not self.ranker.weighs_reading or self.ranker.decision.is_sure(self.answer_features(number))
 
 
-def weigh(sentences: Sentences, ranker: Ranker) -> Weighed:
+def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     """`sentences`: at least one."""
     stage: Stage = "before" if sentences.spans is None else "after"
     features_SF = table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)
     if stage == "before":  # a reader knows by itself what only looks like an answer
         scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])
-    return Weighed(sentences, features_SF, scores_S, ranker)
+    return ScoredSentences(sentences, features_SF, scores_S, ranker)
 
 
-def choose(weighed: Weighed, count: int) -> list[Quotation]:
+def choose(scored: ScoredSentences, count: int) -> list[Quotation]:
     """Quotations of the best sentences: a sure one alone, a guess with its surroundings."""
-    sentences, scores_S = weighed.sentences, weighed.scores_S
+    sentences, scores_S = scored.sentences, scored.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
     answer_spans = [range(0)] * len(items)
@@ -149,7 +149,7 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
         answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
     chosen = list(_chosen(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]
-    if spans is not None and not (_is_whole(best[1]) or weighed.is_sure(best[0])):
+    if spans is not None and not (_is_whole(best[1]) or scored.is_sure(best[0])):
         best = _with_context(items, _without(scores_S, sentences.others), best)
         quoted = {*best[1].antecedent, *best[1].continuation}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
@@ -162,8 +162,8 @@ def choose(weighed: Weighed, count: int) -> list[Quotation]:
                 sentences.p_none,
             ),
             share=float(shares_S[number]),
-            features=weighed.answer_features(number),
-            sure=weighed.is_sure(number),
+            features=scored.answer_features(number),
+            sure=scored.is_sure(number),
         )
         for number, sentence, span in chosen[:count]
     ]
@@ -308,4 +308,4 @@ def rank(
     sentences = candidate_sentences(workspace, index, passages, found, candidates, quotable, read)
     if not sentences.items:
         return [Quotation([], range(0))]
-    return choose(weigh(sentences, workspace.opened.ranker), count)
+    return choose(score_sentences(sentences, workspace.opened.ranker), count)

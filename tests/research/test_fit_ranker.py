@@ -8,7 +8,7 @@ import torch
 from model.reading.ranker import Ranker
 from model.reading.span_reader import FoundSpan
 from research.fit_ranker import NAMES, Shown, calibration_error, fit, fit_weights, judged
-from retrieval.query.features import Asked, Sentences
+from retrieval.query.features import QuestionTerms, Sentences
 from retrieval.query.sentences import Sentence
 
 PRIOR = Ranker(("late_interaction", "reader_logprob"), (1.0, 0.0), (25.0, 1.0))
@@ -28,7 +28,7 @@ def shown(number: int, *, answerable: bool = True) -> Shown:
     p_none = 0.05 + 0.2 * float(torch.rand((), generator=rng)) if answerable else 0.8
     document = f"{number % 4}.pdf"
     sentences = Sentences(
-        Asked("Which one?"), items, [document] * 10, torch.rand(10, generator=rng), spans, [""] * 10, p_none,
+        QuestionTerms("Which one?"), items, [document] * 10, torch.rand(10, generator=rng), spans, [""] * 10, p_none,
         block=0.6, unmatched=0.0 if answerable else 0.5,
     )  # fmt: skip
     of = dict(enumerate(texts))

@@ -24,7 +24,7 @@ from research.found_reader import (
 )
 from research.train.recipes.joint_reader import JointRun
 from research.train.recipes.rounding import save_reader
-from retrieval.query.features import Asked, Sentences
+from retrieval.query.features import QuestionTerms, Sentences
 from retrieval.query.sentences import Sentence
 from tests.tiny_reader import tiny_reader
 
@@ -41,7 +41,7 @@ def shown(document: str = "a") -> Shown:
             documents.append(name)
     spans = [FoundSpan(0.1, 0, 1)] * 4
     sentences = Sentences(
-        Asked("When was the road closed?"), items, documents, torch.tensor([0.9, 0.4, 0.8, 0.1]), spans
+        QuestionTerms("When was the road closed?"), items, documents, torch.tensor([0.9, 0.4, 0.8, 0.1]), spans
     )
     return Shown(document, sentences, {"a": "Roads"}, lambda _: 0.0, lambda _: "", True, texts)
 

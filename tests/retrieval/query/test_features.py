@@ -8,7 +8,7 @@ import torch
 from model.reading.span_reader import FoundSpan
 from retrieval.query.features import (
     FEATURES,
-    Asked,
+    QuestionTerms,
     Sentences,
     block_rank,
     in_named,
@@ -24,7 +24,7 @@ TEXTS = ["The crane lifts.", "A crane and a winch.", "Nothing of the kind.", "It
 
 def made(question: str, texts: list[str], **given) -> Sentences:
     items = [Sentence([(n, 0)], text, n, 0, len(text), [len(text)], [], []) for n, text in enumerate(texts)]
-    return Sentences(Asked(question), items, ["d"] * len(texts), torch.zeros(len(texts)), **given)
+    return Sentences(QuestionTerms(question), items, ["d"] * len(texts), torch.zeros(len(texts)), **given)
 
 
 def test_a_sentence_is_worth_what_terms_of_the_question_it_holds_the_rarer_the_more():
@@ -69,7 +69,9 @@ def test_a_sentence_holds_the_words_that_it_refers_back_to():
         Sentence([(n, 0)], "It is made of tin.", n, 0, 18, [18], [(n, 1)], [], f"Valve {code} is old.")
         for n, code in enumerate(("VK-1", "VK-2"))
     ]
-    other, asked = term_overlap(Sentences(Asked("What is VK-2 made of?"), items, ["d"] * 2, torch.zeros(2))).tolist()
+    other, asked = term_overlap(
+        Sentences(QuestionTerms("What is VK-2 made of?"), items, ["d"] * 2, torch.zeros(2))
+    ).tolist()
     assert other < asked
 
 
@@ -77,7 +79,7 @@ def test_what_stands_under_the_number_asked_for_is_of_it_and_all_else_is_not():
     text = "Rule 7. Quiet is kept.\nRule 8. Fuel is stored.\nRule 9. Dogs are led."
     items = [Sentence([(n, 0)], text, at, at, at + 20, [20], [], []) for n, at in enumerate((0, 23, 47))]
     for question, those in (("What does rule 8 say?", [0, 1, 0]), ("What does rule 5 say?", [0, 0, 0])):
-        sentences = Sentences(Asked(question), items, ["d"] * 3, torch.zeros(3), texts={"d": text})
+        sentences = Sentences(QuestionTerms(question), items, ["d"] * 3, torch.zeros(3), texts={"d": text})
         assert in_named(sentences).tolist() == those
         assert of_other(sentences).tolist() == [any(those) and not there for there in those]
 

@@ -9,7 +9,7 @@ import torch
 from model.reading.ranker import Ranker
 from model.reading.span_reader import FoundSpan, SpanReading
 from retrieval.query import rank
-from retrieval.query.features import Asked
+from retrieval.query.features import QuestionTerms
 from retrieval.query.retrieve import with_neighbours
 from retrieval.query.sentences import QuotableBlocks
 from retrieval.types.answers import Answer, AnswerToken, Timings
@@ -28,7 +28,7 @@ SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
 
 def best_sentences(quotable, matches_QCL, text_of, *, question="", ranker=SHIPPED, **given):
     """As the shipped ranker has them."""
-    return rank.best_sentences(quotable, matches_QCL, text_of, asked=Asked(question), ranker=ranker, **given)
+    return rank.best_sentences(quotable, matches_QCL, text_of, asked=QuestionTerms(question), ranker=ranker, **given)
 
 
 def blocks_of(model, text, document_id="d"):
