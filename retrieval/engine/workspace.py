@@ -75,7 +75,7 @@ class LoadedModel:
 
 
 class _Model:
-    """The model, loaded at the first need; one, however many look at the library."""
+    """The model, loaded at the first need; one for all views of the library."""
 
     def __init__(self, model: LandmarkModel | Callable[[], LandmarkModel]):
         self._model, self.lock = model, threading.Lock()
@@ -120,7 +120,7 @@ class Workspace:
 
     @property
     def person(self) -> str:
-        """Whose share of the machine work here takes; "" for all without an account."""
+        """Whose share of the machine this work uses; "" without accounts."""
         return self.catalogue.principal.user_id or ""
 
     def with_catalogue(self, catalogue: Catalogue) -> Workspace:
@@ -164,7 +164,7 @@ class Workspace:
         return self.opened.reader.points(questions)
 
     def _questions_at_once(self) -> int:
-        """One on a GPU, which works for one at a time anyway."""
+        """One on a GPU, which works on one at a time anyway."""
         model = self.model_if_loaded
         return 1 if model is None or model.device.type != "cpu" else self._threads.now
 
@@ -204,7 +204,7 @@ class Workspace:
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
     def _load_reader(self, model: LandmarkModel) -> SpanReader | None:
-        """What lies beside the checkpoint; it has no part in the memory, so nor in its identity."""
+        """The reader of the checkpoint. It has no part in the memory, hence none in its identity."""
         from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
 
         if not (self._use_reader and model.source):
@@ -218,7 +218,7 @@ class Workspace:
         return load_span_reader(folder, model.device)
 
     def _load_ranker(self, model: LandmarkModel, finder: str, reader: SpanReader | None) -> Ranker:
-        """What weighs, as it lies beside the checkpoint; fitted with its reader, it is of no use without one."""
+        """The ranker of the checkpoint; without a reader it decides by the search alone."""
         from model.reading.ranker import Ranker, reader_digest
         from model.reading.span_reader import FOLDER
 

@@ -1,27 +1,17 @@
-"""Recently read blocks, kept on the model's device; the least recently used go first.
+"""Stored blocks at question time: the cache of recently read ones, the reader for attention, the snapshot.
 
-- Keys and values in the model's dtype, for attention; and keys alone as they are stored (16 bit), for matching the
-  tokens of many candidates.
-- Bounded in bytes, shared by all questions; what is not held comes from the store, checked.
+- `BlockCache`: least recently used out first, on the model's device, bounded in bytes, shared by all questions. It
+  holds keys and values in the model's dtype for attention, and keys alone as stored (16 bit) for matching the tokens of
+  many candidates.
+- `StoredMemoryReader`: a `model.attention.memory.MemoryReader` over the candidates of a question, or over all blocks.
+  The store checks bytes: a damaged block raises before attention sees it. If all keys and values of a layer fit, they
+  go to the device at the first read, so that a GPU does not wait again; else each read asks the cache for the blocks
+  chosen, and the host waits for the choice.
+- `MemorySnapshot`: all ready documents at one moment: where their blocks are, and how they are searched and read.
 
-Axes: B batch, G KV heads, X voter groups, S slots, U distinct blocks of one read, W places in the cache, L tokens in a
-block (landmark last), D head dim.
-
-What attention reads at question time: blocks of the store, through a cache of recently used blocks.
-
-- `StoredMemoryReader` implements `model.attention.memory.MemoryReader` over some blocks of a snapshot (the candidates
-  of a question), or all.
-- Bytes come from the store checked: a damaged block raises before attention sees it.
-- Of few enough blocks all keys and values of a layer are taken to the device at the first read, so that a GPU waits for
-  no later one; of more, each read asks the cache for what was chosen, and the host waits for the choice.
-
-Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, N blocks of the snapshot, C candidates, U
-distinct blocks of one read, L tokens in a block (landmark last), D head dim.
-
-All ready documents at one moment: where their blocks lie, and how they are searched and read.
-
-Axes: N blocks of ready documents, ascending by block id, M visible ones, C some of them, G KV heads, L tokens in a
-block, D head dim.
+Axes: B batch, G KV heads, X voter groups, R rows that vote together, S slots, U distinct blocks of one read, W places
+in the cache, N blocks of ready documents (ascending by block id), C candidates, L tokens in a block (landmark last), D
+head dim.
 """
 
 from __future__ import annotations
@@ -58,7 +48,7 @@ class BlockSource(Protocol):
 
 @dataclass(frozen=True)
 class BlockShape:
-    """One block of one layer as the reader wants it."""
+    """One block of one layer in the reader's dtype."""
 
     layers: tuple[int, ...]
     kv_heads: int
@@ -221,8 +211,8 @@ class BlockCache:
         )
 
     def room_for(self, num_blocks: int) -> int:
-        """Bytes taken for a question that holds so many blocks of all layers on the device, until they are given back;
-        0: there is no room. On a CPU there is none, since nothing there waits for a copy."""
+        """Reserves bytes for a question that holds so many blocks of all layers on the device, until they are given
+        back; 0: there is no room. On a CPU there is none, since nothing there waits for a copy."""
         needed = 2 * num_blocks * self.shape.keys_bytes * len(self.shape.layers)
         with self._room_lock:
             if needed > self._room:

@@ -1,20 +1,13 @@
 """Search over the landmark keys of all stored blocks.
 
-- `LandmarkIndex` is the port; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per memory
-  layer.
-- Blocks are kept in the order of their ids, so a position in the index means the same before and after a restart.
+- `LandmarkIndex` is the interface; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per
+  memory layer. Blocks are in the order of their ids, so a position means the same before and after a restart.
 - `snapshot()` is what a question works on: later additions and removals cannot be seen through it.
+- `VisibleLandmarks`: the landmarks of some blocks, as if there were no others. Positions count visible blocks, and so
+  do `mean` and `spread` of a ranking, from which the confidence of a question is derived.
 
-Axes: N stored blocks, M some of them, Y memory layers, G KV heads, D head dim, X voter groups, R rows that vote
-together, S slots.
-
-The landmarks of some blocks, as if there were no others.
-
-- Positions count the visible blocks; those of the whole memory stay inside.
-- `mean` and `spread` of a ranking, from which a question's confidence is derived, are of visible blocks only.
-
-Axes: N blocks of the memory, M visible ones, Y memory layers, G KV heads, D head dim, X voter groups, R rows that vote
-together, S slots.
+Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim, X voter groups, R
+rows that vote together, S slots.
 """
 
 from __future__ import annotations

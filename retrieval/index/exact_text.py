@@ -1,7 +1,8 @@
-"""Exact text in stored documents: words as they are typed, or a regular expression, with the places where they stand.
+"""Exact text in stored documents: words as typed, or a regular expression, with their places.
 
 Attention finds what a question is about; this finds what is written. Words match in any case, with or without accents,
-in any compatibility form (full-width letters, ligatures), and over line breaks, soft hyphens and zero-width characters.
+in any compatibility form (full-width letters, ligatures), and across line breaks, soft hyphens and zero-width
+characters.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from storage.records import Document
 
 LONGEST_PATTERN = 500
 SECONDS_A_DOCUMENT = 2.0
-"""A regular expression that takes longer in one document is refused: some take longer than anybody waits."""
+"""A regular expression that takes longer in one document is refused."""
 _AROUND = 120
 _UNSEEN = "[\u00ad\u200b-\u200d\u2060\ufeff]*+"
-"""What may stand between two characters of a word without being seen: soft hyphens, zero-width spaces and joiners."""
+"""Invisible characters that may be inside a word: soft hyphens, zero-width spaces and joiners."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ class TextMatch(Record):
 
 
 def fold(character: str) -> str:
-    """One character as it is compared: compatibility form, no accents, no case. May be several characters, or none."""
+    """The folded form of one character: compatibility form, no accents, no case. It may be several characters, or
+    none."""
     kept = (one for one in unicodedata.normalize("NFKD", character) if not unicodedata.combining(one))
     return unicodedata.normalize("NFKC", "".join(kept).casefold())
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for: a pattern, and ASCII words without which no text can match it."""
+    """What to look for: a pattern, and ASCII words without which no text can match it."""
 
     pattern: regex.Pattern[str]
     words: tuple[bytes, ...] = ()
@@ -97,14 +99,14 @@ class Wanted:
 
 
 def documents_holding(catalogue: Catalogue, words: str) -> set[str]:
-    """Ids of the documents that hold all of these words, by the words noted of their blocks."""
+    """Ids of the documents that hold all of these words, by the inverted index."""
     numbers = {term_id(term) for term in asked_terms(words)}
     return catalogue.documents_with_terms(numbers) if numbers else set()
 
 
 def blocks_holding(catalogue: Catalogue, words: str, *, most: int) -> list[int]:
-    """Ids of the blocks in which these words stand in this order; none if there are more than `most` such places, which
-    then tell nothing apart, or if the words are too many to stand anywhere."""
+    """Ids of the blocks that hold these words in this order; none if there are more than `most`, which tells nothing
+    apart, or if there are too many words."""
     if len(words) > LONGEST_PATTERN:
         return []
     wanted, found = Wanted.of_words(words), set[int]()

@@ -1,36 +1,24 @@
-"""Landmarks in a mapped file, what came since in RAM: the index of large libraries.
+"""Landmarks in a memory-mapped file, and newer ones in RAM: the index of large libraries.
 
-- Finds exactly what the exact index finds. int8 codes of all blocks are scored; how far a score by codes can be from
-  the true one is known for each block, so every block that may be among the best is scored again by its exact keys.
-- Blocks that came after the file was written are an exact index of their own; those that left are skipped. From time
-  to time a new file is written (`retrieval.index.mapped`).
+- It finds exactly what the exact index finds. int8 codes of all blocks are scored. The error bound of each block is
+  known, so every block that may be among the best is scored again by its exact keys.
+- Blocks that are newer than the file have an exact index of their own; removed ones are skipped.
+- The file is `index/landmarks.map` in the home folder, even if memory is in a bucket: it is a copy of what shards and
+  catalogue hold, each machine has its own, and it may be deleted at any time. Opening takes milliseconds whatever its
+  size.
+- A file of the catalogue's present state is used as it is, and no shard is opened. One of an earlier state is completed
+  with the differences. A damaged one, or one of another model, is removed and made again. A thread rewrites the file
+  from a snapshot once an eighth of the blocks were added or removed.
+- A new file is written next to its place and renamed, never changed. So there is no unfinished file under its name, and
+  a process that has mapped an older one keeps it.
+- Header, tables and error bounds are checked when the file is opened; codes and keys when they are first read.
+- Codes are int8 with one scale for each block; `error` is the distance of a block's keys from what its codes say. The
+  true logit of a query lies within |query| * error of the one by codes (Cauchy-Schwarz).
 
-Axes: N blocks, M some of them, P blocks of the file, T blocks in RAM, Y memory layers, G KV heads, D head dim, K = Y *
-G * D, X voter groups, R rows that vote together, S slots.
+Layout: prefix (magic, version, size of the header, its crc32) | JSON header | sections, each at a multiple of 64.
 
-All landmarks of a memory in one file that is mapped: opened in milliseconds whatever its size, and not held in RAM.
-
-- A copy of what the shards and the catalogue hold, made again whenever it is missing, damaged or of another state.
-- Written beside its place and renamed, never changed: there is no half-written file under its name, and whoever has
-  mapped an older one keeps it.
-- The header, the tables and the bounds are checked when it is opened; codes and keys when they are first read.
-- Codes are int8 with one scale for each block; `error` is the distance of a block's keys from what its codes say, so
-  that the true logit of a query lies within |query| * error of the one by codes (Cauchy-Schwarz).
-
-The file: prefix (magic, version, size of the header, its crc32) | JSON header | sections, each at a multiple of 64.
-
-Axes: N blocks by ascending id, K numbers of a block (memory layers, heads, head dim, flattened), M some blocks, S
-shards.
-
-The mapped file of a library's landmarks: how it is opened, brought up to date, and rewritten.
-
-- `index/landmarks.map` in the home folder, even if memory lies in a bucket: it is a copy, and each machine has its own.
-  It may be deleted at any time.
-- A file that matches the catalogue's present state is used as it is, and no shard is opened; one of an earlier state is
-  completed with the differences; a damaged one, or one of another model, is removed and made again.
-- A thread of its own rewrites it from a snapshot once an eighth of the blocks have come or gone.
-
-Axes: N blocks of the snapshot.
+Axes: N blocks by ascending id, M some of them, P blocks of the file, T blocks in RAM, S shards, Y memory layers, G KV
+heads, D head dim, K = Y * G * D, X voter groups, R rows that vote together, S slots.
 """
 
 from __future__ import annotations
@@ -86,7 +74,7 @@ _TABLES = {
 
 
 class DamagedLandmarkFile(CairnError):
-    """What was mapped is not what was written. The file is removed, and made again from the stored memory."""
+    """The file does not hold what was written. It is removed, and made again from the stored memory."""
 
     def __init__(self, path: Path, reason: str):
         super().__init__(f"The copy of all landmarks in {path} is damaged ({reason}). It is made again: ask once more.")

@@ -1,4 +1,4 @@
-"""The words of a text: names, numbers, options and codes as they stand there, and the parts of compound ones."""
+"""The terms of a text: its words, names, numbers, options and codes, and the parts of compound ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL_WORDS = """
     would you your
 """
 SMALL_WORDS = frozenset(_SMALL_WORDS.split())
-"""Words that say nothing of what a sentence is about."""
+"""Words that do not tell what a sentence is about."""
 _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
 _MONTH_NAMES = "january february march april may june july august september october november december"
@@ -86,8 +86,8 @@ def crossing_terms(left: str, right: str) -> set[str]:
 
 
 def folded(text: str) -> str:
-    """A text as its words are compared: small letters in their compatibility form without accents, one kind of hyphen,
-    without what nobody sees (soft hyphens, zero-width characters)."""
+    """A text in the form in which words are compared: lower case, compatibility form, no accents, one kind of hyphen,
+    no invisible characters (soft hyphens, zero-width ones)."""
     if text.isascii():
         return text.lower()
     plain = unicodedata.normalize("NFKD", text.translate(_SAME)).lower()
@@ -108,8 +108,8 @@ def _form(word: str) -> str:
 
 
 def described_name(title: str, source: str) -> str:
-    """What a document is called: its file, and the folder that it was handed in with, where these say more than its
-    title, then the title. The same sentence in four documents is told apart by it."""
+    """The name of a document for search: its file, and its folder where that says more than its title, then the title.
+    It tells the same sentence of several documents apart."""
     told = set(_NAME_WORD.findall(title.lower()))
     path = PurePath(source)
     parts = [" ".join(_SEPARATORS.sub(" ", part).split()) for part in (*path.parts[:-1], path.stem)]
@@ -123,7 +123,7 @@ _LETTERS = re.compile(r"[^\W\d_][\w’'-]*")
 
 
 def function_words(text: str) -> frozenset[str]:
-    """Those of the language whose function words are the most of the text's words; none where there are hardly any."""
+    """The function words of the text's language, the one with the most of them; none where there are hardly any."""
     words = Counter(match[0].casefold() for match in _LETTERS.finditer(text[:_TELLING]))
     lists = [frozenset(get_stop_words(language)) for language in AVAILABLE_LANGUAGES]
     best = max(lists, key=lambda each: sum(words[word] for word in each))

@@ -1,8 +1,8 @@
-"""Keys of documents' titles, as search reads them.
+"""Keys of document titles, for search.
 
-What a document is about often stands in its title alone: the block that tells the climate of Greenland does not name
-Greenland. So the keys of a title's tokens are kept, and every block of the document, every sentence of it, is matched
-as if the title stood in it (`late_interaction`).
+The subject of a document is often named in its title alone: the block about the climate of Greenland does not say
+Greenland. So the keys of a title's tokens are kept, and every block and sentence of the document is matched as if it
+contained the title (`late_interaction`).
 
 Axes: Q question tokens, W weighed memory layers, G KV heads, D head dim, T tokens of a title, X documents.
 """
@@ -25,7 +25,7 @@ from storage.records import Document
 
 
 def keep_title(workspace: Workspace, document: Document) -> None:
-    """Store the keys of the document's title, if the model ranks by tokens. Takes its own turn at the model.
+    """Store the keys of the document's title, if the model ranks by tokens. Takes its own slot at the model.
 
     Raises `storage.errors.NotFound` if the document was deleted meanwhile.
     """

@@ -1,1 +1,1 @@
-"""The way of a file into the memory, and what keeps the memory whole."""
+"""How files get into the memory, and what keeps the memory consistent."""

@@ -29,11 +29,11 @@ _measured: MutableMapping[LoadedModel, float] = WeakKeyDictionary()
 """Tokens per second, for as long as a model is loaded and little was read with it."""
 
 Watch = Callable[[int, int], object]
-"""Called now and then with the pages that were looked at and their number; what it raises ends the work."""
+"""Called now and then with the pages done and their number; what it raises ends the work."""
 
 
 def unwatched(done: int, total: int) -> None:
-    """Nobody waits for it."""
+    """For work that nobody watches."""
 
 
 def num_blocks(loaded: LoadedModel, num_tokens: int) -> int:
@@ -98,7 +98,7 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
 
 
 class Forecast:
-    """How long a job will still take, told while the text of its file is extracted. Begins with it."""
+    """How long a job will still take, estimated while the text of its file is extracted. Starts with the extraction."""
 
     def __init__(self, workspace: Workspace, loaded: LoadedModel):
         self._speed = _known_speed(workspace, loaded)

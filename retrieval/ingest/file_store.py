@@ -1,10 +1,10 @@
-"""The kept copies of the files that were handed in.
+"""The kept copies of the files that were added.
 
-- A file is copied under a temporary name, committed to the catalogue, then renamed: after a crash the temporary name
-  says which process and which document it belonged to. A bucket has it before it is committed.
+- A file is copied under a temporary name, committed to the catalogue, then renamed. After a crash the temporary name
+  tells the process and the document. With a bucket, the copy is there before the commit.
 - The same content made by the same model is stored once.
-- Of a locked PDF an unlocked copy is kept, and never the password: so work on it continues after a restart, and it can
-  be read again. Such a copy has its own hash in its name, as it differs from what was handed in.
+- Of a locked PDF an unlocked copy is kept, and never the password. So work on it continues after a restart, and it can
+  be read again. Such a copy has its own hash in its name, as it differs from the file that was added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where files that are to be read lie: on this machine, or in a bucket."""
+"""Sources of files to read: this machine, or a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of a stored document as people see them: pictures, text with its blocks, and where words stand."""
+"""Pages of a stored document for people: pictures, text with its blocks, and where words are."""
 
 from __future__ import annotations
 
