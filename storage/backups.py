@@ -1,12 +1,9 @@
-"""Copies of the catalogue, made when a program that writes starts: what `cairn rescue` begins with.
+"""Copies of the catalogue, made when a program that writes starts: `cairn rescue` begins with one of them.
 
-- Made with SQLite's own backup, while others read and write, and checked before any older copy goes.
-- Kept for the last `KEPT_DAYS` days on which one was made, one for each. They hold what was deleted since.
+- SQLite's own backup makes a copy while others read and write. It is checked before an older copy is removed.
+- One copy is kept for each of the last `KEPT_DAYS` days on which one was made. Copies hold what was deleted since.
 - Nothing is copied if the catalogue has not changed since the newest copy.
-
-A catalogue's rows from one database into another: from SQLite to PostgreSQL, and back.
-
-The copy of a catalogue is always a catalogue in one SQLite file, whatever it was made of.
+- A copy is always a catalogue in one SQLite file, also that of a catalogue in PostgreSQL (`copy_rows`).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ _BROKEN = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, Valu
 
 
 class BadBundle(StorageError):
-    """A file is no bundle, or a damaged one. Nothing was taken from it."""
+    """A file is no bundle, or a damaged one. Nothing of it was imported."""
 
     def __init__(self, name: str, reason: str):
         super().__init__(
@@ -170,7 +170,7 @@ class BundleWriter:
 
 
 class BundleReader:
-    """Reads members and checks every byte. Raises `BadBundle` for whatever is not as it should be."""
+    """Reads members and checks every byte. Raises `BadBundle` for anything wrong."""
 
     def __init__(self, path: Path):
         self.name = path.name

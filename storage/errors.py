@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class StorageError(Exception):
-    """A failure whose cause lies outside the program: a damaged file, a full disk, a missing row."""
+    """A failure whose cause is outside the program: a damaged file, a full disk, a missing row."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class NameInUse(CannotWrite):
 
 
 class StoreUnavailable(StorageError):
-    """The bucket cannot be asked: unreachable, silent, refused, missing. Nothing was lost, and no memory is damaged."""
+    """The bucket cannot be used: unreachable, silent, refused, missing. Nothing was lost, and no memory is damaged."""
 
 
 class DamagedOriginal(StorageError):
-    """An original came from the bucket with other contents than it was stored with."""
+    """The bucket returned an original with other contents than were stored."""
 
     def __init__(self, name: str, place: str):
         super().__init__(
@@ -112,7 +112,7 @@ class PermissionDenied(StorageError):
 
 
 class LeaseLost(StorageError):
-    """A worker was silent for so long that its job was given to another. Nothing was changed."""
+    """A worker was silent for so long that another got its job. Nothing was changed."""
 
     def __init__(self, job_id: str, worker: str):
         by = f" by {worker}" if worker else ""

@@ -1,4 +1,4 @@
-"""What made stored memory: keys and values are meaningful only to the model that produced them."""
+"""The identity of what made a memory: keys and values mean something only to the model that computed them."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ class MemoryFingerprint:
 
 
 UNKNOWN_MODEL = MemoryFingerprint({"weights": "unknown"})
-"""Of documents of which a rescue found nothing but the original: the model that reads them first makes their memory."""
+"""Of documents of which a rescue found only the original: the model that reads them first makes their memory."""

@@ -1,10 +1,11 @@
-"""Verifying everything that is stored, and removing what nothing refers to.
+"""Verifies everything that is stored, and removes what nothing refers to.
 
 - `verify` recomputes every checksum, compares files with rows in both directions, and checks the database itself.
-- `orphans` are what may be swept into the trash: shard files without a row, left by a crash between writing and
-  committing one, or between deleting a row and its file. A shard about to be committed is none (storage.kv.lock).
-- What is to be swept must be known not to be needed: a catalogue that is damaged is refused, and one that does not
-  belong to the home was refused when it was opened.
+- `orphans` may be swept into the trash: shard files without a row, left by a crash between writing a file and
+  committing its row, or between deleting a row and its file. A shard that is about to be committed is no orphan
+  (storage.kv.lock).
+- Files are swept only by a catalogue that is trusted: a damaged one is refused, and a foreign one was refused when it
+  was opened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Names as they are kept: of documents, collections, conversations, and whatever else is shown on one line.
+"""Names as they are stored: of documents, collections, conversations, and everything else that is shown on one line.
 
-Files and web requests name things with whatever bytes they like. A lone surrogate cannot be written as UTF-8, NUL ends
-a text in PostgreSQL, control characters steer terminals, and direction characters make "exe.pdf" of "fdp.exe". They are
-taken out here, where names enter the catalogue, so that nothing behind it meets them.
+Files and web requests may contain any bytes. A lone surrogate cannot be written as UTF-8, NUL ends a text in
+PostgreSQL, control characters steer terminals, and direction characters make "exe.pdf" of "fdp.exe". They are removed
+here, where names enter the catalogue.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Where shards, originals and sidecars lie: in the home folder, or in a bucket with a cache on this machine's disk."""
+"""Stores of shards, originals and sidecars: the home folder, or a bucket with a cache on this machine's disk."""

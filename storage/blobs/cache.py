@@ -1,12 +1,13 @@
-"""What this machine has of a bucket: a folder that may be emptied at any time.
+"""The part of a bucket that is on this machine: a folder that may be emptied at any time.
 
-- Whole files (originals) have their name only once their checksum was right.
-- Shards are files with holes: the first bytes when they are opened, pieces when they are read. The checksums in a shard
-  tell a hole or a torn write from what it holds, so nothing is remembered about which parts are there.
-- A limit: those used least recently leave. Whoever has one open keeps what they have; `OpenCached` notices.
+- A whole file (an original) gets its name only after its checksum was right.
+- Shards are files with holes: their first bytes are fetched when they are opened, pieces when they are read. The
+  checksums in a shard tell contents from a hole or a torn write, so there is no record of the parts that are present.
+- The size is bounded: the least recently used files are removed. A reader that has one open keeps its contents;
+  `OpenCached` notices the removal.
 
-Times: the access time of a file is when it was last used; the modification time of a shard is a constant that is set
-again after each filling, so that a change by anybody else is seen.
+Times: the access time of a file tells its last use. The modification time of a shard is a constant that is set again
+after each filling, so that a change by another program is noticed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class BlobCache:
         self._used_bytes: int | None = None  # as far as this process knows; None: not looked yet
 
     def open(self, name: str) -> int | None:
-        """A descriptor for reading and filling; None if nothing of it is here."""
+        """A descriptor for reading and filling; None if no part of it is here."""
         try:
             descriptor = os.open(self.path(name), os.O_RDWR)
         except FileNotFoundError:
@@ -63,7 +64,7 @@ class BlobCache:
         return descriptor
 
     def whole(self, name: str) -> Path | None:
-        """A whole file that was put here; None if it is not."""
+        """A whole file that was put here; None without it."""
         path = self.path(name)
         try:
             state = path.stat()
@@ -93,7 +94,7 @@ class BlobCache:
                     yield Path(parent, file).relative_to(self.folder).as_posix()
 
     def grown(self, by_bytes: int) -> None:
-        """Let files leave once there are too many."""
+        """Remove files once there are too many."""
         with self._lock:
             if self._used_bytes is not None:
                 self._used_bytes += by_bytes
@@ -130,8 +131,8 @@ class BlobCache:
 
 
 class OpenCached:
-    """A shard of a bucket, open through its file in the cache. `fetch` gets ranges of it, `front` its first bytes and
-    its size, from the bucket."""
+    """A shard of a bucket, open through its file in the cache. `fetch` gets ranges of it from the bucket, `front` its
+    first bytes and its size."""
 
     def __init__(
         self,

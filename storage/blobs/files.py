@@ -1,8 +1,6 @@
-"""Blobs as files in the home folder, which is what there is without CAIRN_STORE_URL.
+"""Blobs as files in the home folder, the default without CAIRN_STORE_URL.
 
-Files that are complete or absent, whatever interrupts their writing.
-
-Temporary file, fsync, rename, fsync of the folder. A crash leaves a temporary file or a complete one.
+Files are complete or absent, whatever interrupts their writing: temporary file, fsync, rename, fsync of the folder.
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ class FileBlobs:
         write_durably(path, contents)
 
     def bring(self, staged: Path, name: str) -> None:
-        """Nothing: it lies beside its place already."""
+        """Nothing to do: the file is next to its place already."""
 
     def settle(self, staged: Path, name: str) -> None:
         os.rename(staged, self._path(name))
@@ -134,7 +132,7 @@ class FileBlobs:
         return OpenFile(self._path(name))
 
     def expect(self, names: Sequence[str]) -> None:
-        """Nothing: they are here."""
+        """Nothing to do: the files are here."""
 
     def copy(self, name: str) -> BufferedIOBase:
         return open(self._path(name), "rb")

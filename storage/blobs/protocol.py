@@ -1,11 +1,11 @@
-"""What a store of named, immutable contents ("blobs") can do: files and buckets behave alike.
+"""The interface of a store of named, immutable contents ("blobs"), the same for files and buckets.
 
     blobs = open_blobs(None, home)                     # or "s3://bucket/prefix"
     blobs.inside("kv").create("<document>/<name>.kv", contents)    # whole and durable, or not there
 
-- A name is given once: creating is the commit, and nothing but a copy of rows (`replace`) is ever written again.
+- A name is given once: creating is the commit. Only copies of rows (`replace`) are ever written again.
 - Names are relative, with "/" between their parts. A missing blob is `FileNotFoundError`, everywhere.
-- A store that cannot be asked is `StoreUnavailable`: never taken for a missing or a damaged blob.
+- A store that does not answer is `StoreUnavailable`: never taken for a missing or a damaged blob.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BlobFacts:
 class OpenBlob(Protocol):
     """A blob open for reading, through a file on this machine, perhaps one with holes.
 
-    Whoever reads checks: what is not right is asked for again, and given back once it was found right.
+    The reader checks bytes: it fetches wrong ones again, and keeps them once they are right.
     """
 
     @property
@@ -83,16 +83,17 @@ class Blobs(Protocol):
         """Their first bytes will be read next: fetch together what is not on this machine."""
 
     def copy(self, name: str) -> BufferedIOBase:
-        """An open file with what the store holds, not the cache; a deletion meanwhile takes nothing away from it."""
+        """An open file with the contents in the store, past the cache; a deletion meanwhile does not affect it."""
 
     def read(self, name: str) -> bytes:
         """A small one whole."""
 
     def local(self, name: str, sha256: str) -> Path:
-        """A whole file on this machine. A cached one was compared with `sha256` when it came (`DamagedOriginal`)."""
+        """A whole file on this machine. A cached one was compared with `sha256` when it was fetched
+        (`DamagedOriginal`)."""
 
     def listing(self, folder: str = "") -> Iterator[BlobFacts]:
-        """All below a folder, unfinished ones included."""
+        """All blobs below a folder, unfinished ones included."""
 
     def size(self, names: Iterable[str]) -> int:
         """Bytes in all; those that are missing count 0."""
@@ -104,7 +105,7 @@ class Blobs(Protocol):
         """Move to the trash of the store."""
 
     def empty_trash(self, older_than_seconds: float) -> int:
-        """Delete what was swept so long ago. Returns the bytes freed."""
+        """Delete what was swept that long ago. Returns the bytes freed."""
 
     def now(self) -> float:
         """The clock that `BlobFacts.changed_at` goes by."""

@@ -1,18 +1,15 @@
-"""Requests to an S3 bucket, through obstore, with errors that say what to do. Knows nothing of what the objects hold.
+"""Blobs in a bucket, through obstore, with a cache on this machine's disk.
 
-- Creating is conditional (`If-None-Match: *`). When an answer was lost, what is there is compared with what was sent.
+- Creating is conditional (`If-None-Match: *`). If the response was lost, the object is compared with what was sent.
 - A read takes at most `SECONDS` for each part of `PART_BYTES`, and is tried again when the server fails. Then it is
   `StoreUnavailable`: a bucket that is missing or silent is never taken for a missing object.
 - Keys, region, endpoint and credentials come from the URL and from the environment (`AWS_ACCESS_KEY_ID`, ...), as with
   other programs; see docs/object-store.md.
-
-Blobs in a bucket, with what was used lately on this machine's disk.
+- The cache may be emptied at any time: the bucket alone is authoritative.
+- Machines share no lock. So a blob without a row is left alone for `settle_seconds`, by the bucket's clock.
 
 Below the prefix: kv/<document>/<name>.kv, files/<document>.<kind>, sidecars/<document>.json.gz, home.json,
 uploads/<file>.<kind> (waiting to be started), preferences.json and preferences/<user>.json, trash/<batch>/..., clock.
-
-- Nothing on this machine is the truth: the cache may be emptied at any time.
-- There is no lock among machines, so what has no row yet is left alone for `settle_seconds`, by the bucket's clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deleting documents with everything that was made from them."""
+"""Deletes documents with everything that was made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders whose files are followed: which file became which document. The administrator's business."""
+"""Followed folders: which file became which document. For the administrator only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FolderRepository(Repository):
             connection.execute(delete(folders).where(folders.c.id == folder_id))
 
     def note_run(self, folder_id: str, report: Mapping[str, Any]) -> None:
-        """What a run did, just now."""
+        """Record what a run just did."""
         with self._database.write() as connection:
             update_row(connection, folders, folder_id, last_run_at=now(), report=json.dumps(dict(report)))
 

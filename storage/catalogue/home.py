@@ -1,6 +1,6 @@
-"""Which home folder a catalogue belongs to. The same id is in both, and the home knows how far its catalogue had come.
+"""Binds a catalogue to a home folder. The same id is in both, and the home knows how far its catalogue had come.
 
-`gc` sweeps what no row knows, so an empty, foreign or older catalogue would cost everything that only the right one
+`gc` sweeps files that no row names. So an empty, foreign or older catalogue would cost all that only the right one
 knows. Such a catalogue is refused before anything is read, written or migrated. A home of an earlier release has no id:
 it takes that of the first catalogue that knows something of what is stored in it.
 """
@@ -57,13 +57,13 @@ class Home:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Keep rescues out, as every open catalogue does. Raises `CatalogueUnavailable` while there is one."""
+        """Exclude rescues, as every open catalogue does. Raises `CatalogueUnavailable` while there is one."""
         with self._locked(LockFlags.SHARED, "`cairn rescue` is at work"):
             yield
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep everybody else out. Raises `CatalogueUnavailable` while the home is in use."""
+        """Exclude all other users of the home. Raises `CatalogueUnavailable` while it is in use."""
         with self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first"):
             yield
 
@@ -144,8 +144,8 @@ class Home:
         return str(theirs)
 
     def note(self, progress: int) -> None:
-        """Remember how far the catalogue has come. Not flushed to the disk: after a power failure the mark may be
-        behind, which costs a warning and no data; it is never ahead of what was committed."""
+        """Record how far the catalogue has come. Not flushed to the disk: after a power failure the mark may be behind,
+        which costs a warning and no data; it is never ahead of what was committed."""
         if progress > self._noted:
             self._noted = progress
             if progress > self.mark:

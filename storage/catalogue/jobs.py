@@ -2,10 +2,10 @@
 
 - A claimed job is a lease: it belongs to its `worker` from `started_at` on, as long as its heartbeat is not older than
   the lease's seconds. `recover_jobs` takes it from a worker that died or fell silent; the next claim has other values.
-- Whoever changes a document for a job passes the `Job` that they claimed. In the same transaction it is compared with
-  the row, so that a worker that was paused or cut off, and whose job is another's by now, changes nothing: `LeaseLost`.
-- Moments of leases are told by one clock: the database server's, or this machine's for SQLite.
-- PostgreSQL's workers claim beside each other (`FOR UPDATE SKIP LOCKED`), SQLite's one after the other.
+- A worker that changes a document for a job passes the `Job` that it claimed. The same transaction compares it with the
+  row. So a worker that was paused or cut off, and has lost its job to another, changes nothing: `LeaseLost`.
+- Times of leases are taken from one clock: the database server's, or this machine's for SQLite.
+- PostgreSQL's workers claim concurrently (`FOR UPDATE SKIP LOCKED`), SQLite's one after the other.
 """
 
 from __future__ import annotations

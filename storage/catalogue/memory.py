@@ -1,4 +1,4 @@
-"""What questions need to know about stored memory: blocks with their text positions, title keys, totals, models."""
+"""Stored memory as questions need it: blocks with their text positions, title keys, totals, models."""
 
 from __future__ import annotations
 

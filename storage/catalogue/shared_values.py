@@ -1,6 +1,6 @@
-"""What the servers of one library share for a while: who is signed in, wrong attempts, files that wait to be started.
+"""Values that the servers of one library share for a while: sessions, failed attempts, files that wait to be started.
 
-A value is text under a kind and a key; it is gone when its time is over, by the clock of the database.
+A value is text under a kind and a key; it expires by the clock of the database.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SharedValueRepository(Repository):
             return connection.execute(update(values).where(here).values(value=value)).rowcount > 0
 
     def values(self, kind: str, keys: Sequence[str]) -> tuple[dict[str, str], float]:
-        """Those that there are, and the moment."""
+        """Those that exist, and the present time."""
         with self._database.read() as connection:
             return _read(connection, kind, keys)
 
@@ -68,13 +68,14 @@ class SharedValueRepository(Repository):
             return connection.execute(counted).scalar_one()
 
     def take_value(self, kind: str, key: str, *, notify: bool = False) -> str | None:
-        """The value, which is gone then: of several that ask at once, one gets it."""
+        """Remove the value and return it: of several callers at once, one gets it."""
         with self._database.write(notify=notify) as connection:
             here = _here(kind, [key], moment_of(connection))
             return connection.execute(delete(values).where(here).returning(values.c.value)).scalar()
 
     def change_values(self, kind: str, keys: Sequence[str], change: Change) -> None:
-        """Change some values by what they are, with nobody in between. What `change` raises leaves them as they are."""
+        """Change some values, given their present ones, with no other write in between. An error of `change` leaves
+        them as they are."""
         with self._database.write(notify=False) as connection:
             known, now = _read(connection, kind, keys)
             connection.execute(delete(values).where(values.c.until <= now))

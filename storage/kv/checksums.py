@@ -1,4 +1,4 @@
-"""Checksums of stored blocks: no byte of a block is used before it was compared with its checksum.
+"""Checksums of stored blocks: no byte of a block is used before its checksum was verified.
 
 A piece is a block of one head in one layer. Its crc32 starts from the model, the file and the piece's place, so the
 right bytes in the wrong place are damage, too.

@@ -1,4 +1,5 @@
-"""The layout of a shard file's bytes. No I/O here; see also docs/kv-file-format.md.
+"""The layout of a shard file's bytes, and the encoding of keys and values in few bits. No I/O here; see also
+docs/kv-file-format.md.
 
 prefix | JSON header | lengths | landmarks | checksums | pieces
 
@@ -7,15 +8,11 @@ prefix | JSON header | lengths | landmarks | checksums | pieces
 - Everything is little-endian, and a checksum covers every byte of the file.
 - A piece's checksum is seeded with its place, so a misplaced piece is detected like a modified one.
 
-Axes: N stored blocks, Y memory layers, G KV heads, L tokens in a block (landmark last), D head dim.
-
-Keys and values in few bits.
-
 int8, one scale for a block of a head:
 - value = integer * scale and scale = largest magnitude / 127, so the error is at most scale / 2.
 
 4 and 2 bits, a scale in 16 bit for each channel (a place on the axis D) of a block of a head:
-- value = (code - (2^bits - 1) / 2) * scale and scale = largest magnitude of the channel / 2^(bits - 1): the levels lie
+- value = (code - (2^bits - 1) / 2) * scale and scale = largest magnitude of the channel / 2^(bits - 1): the levels are
   in the middle of equal steps, none of them on zero, so the error is at most scale / 2.
 - A channel of zeros has the scale 0.
 - Codes are packed plane by plane: of n bytes, number i of a piece is in byte i mod n, from its bit bits * (i div n) on.
@@ -24,7 +21,8 @@ int8, one scale for a block of a head:
 Scales are computed over the rows that are read: padding rows are stored as zero bits, and so is the landmark's row in
 few bits (in int8 it does not count and saturates): its key is stored separately in 16 bit, its value never attended to.
 
-Axes: P any number of leading axes, L tokens in a block (landmark last), D head dim, B bytes.
+Axes: N stored blocks, P any number of leading axes, Y memory layers, G KV heads, L tokens in a block (landmark last), D
+head dim, B bytes.
 """
 
 from __future__ import annotations

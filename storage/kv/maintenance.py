@@ -1,9 +1,8 @@
-"""A whole shard file against its checksums: what `cairn verify` does with each.
+"""Whole shard files: verifying one against its checksums (`cairn verify`), and copying one under another name.
 
-A memory file under another name: the same keys and values, each piece checked, with checksums for its new place.
-
-The checksums of pieces are seeded with the file's name, which holds the document's id; a document that comes from
-another home gets a new id. Nothing is decoded and encoded again, so not a bit of the memory changes.
+The checksums of pieces are seeded with the file's name, which holds the document's id, and a document from another home
+gets a new id. So a copy has the same keys and values, each piece checked, and new checksums. Nothing is decoded and
+encoded again: not a bit of the memory changes.
 """
 
 from __future__ import annotations
@@ -105,10 +104,9 @@ def _damaged(name: str, section: str, reason: str) -> DamagedShard:
 def verify_shard(
     blobs: Blobs, blob: str, name: str, *, checksum: str | None = None, **expected: object
 ) -> list[Damage]:
-    """Every damaged part of the shard `name`, which lies in `blobs` as `blob` and is read completely, past all caches.
+    """Every damaged part of the shard `name`, which is in `blobs` as `blob` and is read completely, past all caches.
 
-    The rest is what the catalogue knows of it: `checksum` of the whole file, `expected` fields of the header. Raises
-    `StoreUnavailable`.
+    The catalogue gives `checksum` of the whole file and `expected` fields of the header. Raises `StoreUnavailable`.
     """
     try:
         with blobs.copy(blob) as file:

@@ -50,6 +50,6 @@ def test_a_writer_that_fails_does_not_fail_the_document(
     path = tmp_path / "river.txt"
     path.write_text("The river rises in the hills.")
     assert library.documents.get(ingested(library, path)).state == "ready"
-    assert "did not read" in caplog.text
+    assert "did not prefetch" in caplog.text
     with pytest.raises(WriterError):
         LocalWriter("/nowhere", home=tmp_path).prefetch([])
