@@ -1,4 +1,4 @@
-"""Access rights of the home folder: nobody but its owner may read texts, password hashes, keys and values."""
+"""Access rights of the home folder: only its owner may read texts, password hashes, keys and values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class NotPrivate(StorageError):
-    """Others can read a folder of the library, and that cannot be changed from here."""
+    """Others can read a folder of the library, and this program cannot change that."""
 
     def __init__(self, path: Path, mode: int):
         super().__init__(

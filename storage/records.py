@@ -1,4 +1,4 @@
-"""What goes into and comes out of the catalogue: frozen values, never rows or sessions."""
+"""The values that go into and come out of the catalogue: frozen dataclasses, never rows or sessions."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""`cairn rescue`: a new catalogue from the newest sound copy of the old one and from what is stored beside it.
-`cairn restore`: the same from a copy that somebody names, into either database.
+"""`cairn rescue`: a new catalogue from the newest sound copy of the old one and from what is stored next to it. `cairn
+restore`: the same from a named copy, into either database.
 
-- It begins with the newest sound copy: the catalogue itself if it is one, or a backup; without any, with an empty one.
+- It begins with the newest sound copy: the catalogue itself if it is sound, or a backup; else with an empty one.
 - Documents that the copy does not know, or knows with other shards, come from their sidecars, with all their blocks.
 - Documents of which only the original is left are queued to be read again.
-- Documents of which nothing is left were deleted since, and leave the copy.
+- Documents of which nothing is left were deleted since, and are removed from the copy.
 - Accounts, collections and answers are those of the copy; collections of newer documents come from their sidecars.
 
-The old catalogue goes to the trash, and nothing else is removed. Nobody else may use the home meanwhile.
+The old catalogue goes to the trash, and nothing else is removed. No other process may use the home meanwhile.
 
-A copy of each document's rows in a file of its own, from which `cairn rescue` makes them again.
+A sidecar is a copy of a document's rows in a file of its own, from which `cairn rescue` makes them again:
 
     sidecars/<document id>.json.gz
 
-Memory and originals lie beside the catalogue; names, texts, and which block is where are in it alone. So the rows of a
-document are written once more when it was handed in, read or repaired; in the last two cases before the catalogue is
-told, so that a process killed in between leaves no copy that names files of before. They are only a copy: they are not
-flushed to the disk, a torn one is skipped, and nothing but a rescue reads them.
+Names, texts, and the places of blocks are in the catalogue alone. So the rows of a document are written once more after
+it was added, read or repaired; in the last two cases before the catalogue changes, so that a process killed in between
+leaves no sidecar that names old files. Sidecars are only copies: they are not flushed to the disk, a torn one is
+skipped, and only a rescue reads them.
 """
 
 from __future__ import annotations

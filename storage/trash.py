@@ -1,9 +1,9 @@
-"""What `gc` sweeps is kept in the home's trash for a while, under the path that it had: perhaps it was needed.
+"""Keeps what `gc` sweeps for a while in the home's trash, under its old path: perhaps it was needed.
 
     trash/20260131T120000-1a2b3c4d/kv/<document id>/<shard>.kv
 
-Documents that somebody deletes do not come here: they are gone at once. Those whose file left a followed folder do, if
-it says so: as bundles.
+Deleted documents do not go there: they are gone at once. Documents whose file left a followed folder do, if the folder
+says so: as bundles.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Trash:
         return batch / name
 
     def empty(self, older_than_seconds: float) -> int:
-        """Delete what was swept so long ago. Returns the bytes freed."""
+        """Delete what was swept that long ago. Returns the bytes freed."""
         freed_bytes, now = 0, time.time()
         for batch in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             swept_at = batch.stat().st_mtime

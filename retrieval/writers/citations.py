@@ -1,10 +1,8 @@
-"""The numbers that an answer cites.
+"""The numbers that an answer cites, and the labels of passages in a local writer's prompt.
 
-Numbers that passages carry in a local writer's prompt, and back to the numbers that the reader sees.
-
-What is stored of a passage cannot know which number it has in this question, and a number put before it afterwards is
-not known by its tokens. So each passage carries a label of its own, of three digits, made from its text and stored with
-it; the answer's citations are translated while it is written. A citation of no passage is left out.
+A stored passage cannot know its number in this question, and its tokens would not know a number put before it later. So
+each passage has a label of three digits, made from its text and stored with it. The answer's citations are translated
+while it is written; a citation of no passage is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _BEGUN = re.compile(r"\[[\d\s,;]{0,40}$")
 
 
 def labels_of(bodies: Sequence[str]) -> list[int]:
-    """A label for each body: nearly always the same for the same body, and never the same for two of them."""
+    """A label for each body: nearly always the same for the same body, and never the same for two of these."""
     labels: list[int] = []
     for body in bodies:
         label = int.from_bytes(hashlib.sha256(body.encode()).digest()[:4]) % _COUNT
@@ -32,7 +30,7 @@ def labels_of(bodies: Sequence[str]) -> list[int]:
 
 
 def numbers_in(notes: Sequence[str]) -> dict[int, int]:
-    """Every number that notes cite, as itself: notes carry the numbers that the reader sees."""
+    """Every number that notes cite, as itself: notes have the numbers that the user sees."""
     cited = (int(number) for note in notes for one in _CITATION.finditer(note) for number in re.findall(r"\d+", one[0]))
     return {number: number for number in cited}
 
@@ -94,5 +92,5 @@ def citations_in(text: str, passage_of: Mapping[int, int]) -> tuple[Citation, ..
 
 
 def without_citations(text: str) -> str:
-    """The words alone."""
+    """The text without citations."""
     return re.sub(r"\s*" + BRACKETS.pattern, "", text)

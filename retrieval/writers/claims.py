@@ -1,19 +1,17 @@
-"""The check of claims: each sentence of an answer is looked up in the documents, as a question of its own.
+"""Checks claims: each sentence of an answer is looked up in the documents, as a question of its own.
 
 A claim is
 
-- supported: one sentence, with the one before and behind it and the title, says most of its words, and the
-  sentence itself every figure and, with those around it, every name;
-- partly: a sentence says a good part of its words;
+- supported: one sentence, with its neighbours and the title, holds most of its words; the sentence itself every figure
+  and, with its neighbours, every name;
+- partly: a sentence holds a good part of its words;
 - not_found: none does.
 
 This compares words, not meaning: a claim that turns a sentence into its opposite, or names the right people in the
 wrong roles, passes (benchmarks/quality/claim_check.py measures how often it is right).
 
-What the model that searches would have quoted, beside an answer that a writer words.
-
-A writer may be weaker than the search: whoever names one shall not get a worse answer for it. So the quotation stands
-beside the writer's words, and in their place where the documents support none of them.
+A writer may be weaker than the search. So the sentence that would have been quoted without it stands next to the
+writer's words, and in their place where the documents support none of them (`quoted_beside`).
 """
 
 from __future__ import annotations
@@ -95,7 +93,7 @@ class Support:
 
 
 def without_unfinished(claims: Sequence[Claim], text: str) -> tuple[Claim, ...]:
-    """Claims of a text that broke off: a last sentence without an end was never made."""
+    """The claims of a text that broke off, without a last sentence that has no end."""
     written = text.rstrip()
     finished = not written or written[-1] in _ENDS
     return tuple(claim for claim in claims if finished or claim.end < len(written))
@@ -114,8 +112,8 @@ class ClaimChecker:
         citations: Sequence[Citation],
         cancelled: Callable[[], bool] = lambda: False,
     ) -> tuple[tuple[Claim, ...], tuple[Passage, ...]]:
-        """All claims of an answer that was given `passages`; and these, with the sentences behind them that support a
-        claim and stand in none of them. Cancelled: the claims so far."""
+        """All claims of an answer over `passages`; and these passages, with further sentences that support a claim.
+        Cancelled: the claims so far."""
         shown, claims = list(passages), []
         with self._opened() as snapshot:
             for start, end, text in claims_of(answer):
@@ -131,7 +129,7 @@ class ClaimChecker:
         return tuple(claims), tuple(shown)
 
     def support(self, claim: str) -> Support | None:
-        """The best support for one sentence; None if there is none at all."""
+        """The best support for one sentence; None without any."""
         with self._opened() as snapshot:
             return self._best_support(snapshot, claim, ())
 
@@ -244,7 +242,7 @@ def quoted_beside(
     return Beside(sentence, decoded.outcome)
 
 
-def is_upheld(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
+def is_supported(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
     """Whether the documents support a text without citations, beyond what the question says itself.
 
     One supported sentence is enough if something would be quoted; else most must be supported, and one of those must be

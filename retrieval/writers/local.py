@@ -1,21 +1,13 @@
-"""A checkpoint on this machine as a writer, loaded when it is first needed.
-
-`retrieval.writers.local` says how it reads and writes; `retrieval.writers.local` finds the share of
-stored tokens that this checkpoint has to compute again.
-
-A checkpoint in memory as a writer, which reads no passage twice.
+"""A checkpoint on this machine as a writer, which reads no passage twice.
 
     prefix | label and body of each passage, from memory | instruction, conversation, question | answer
 
-A passage's keys and values come from the writer's memory, or are read now and kept. A share of its tokens is then
-computed again, knowing the other passages and the question.
-
-Does a writer say the same over stored passages as when it reads them again?
-
-Measured on built-in passages and questions, once for each checkpoint: the words of its answers (F1) and the
-distribution of their first token (KL). The share of tokens that is computed again is raised until the answers agree; a
-share of 1 reads the passages again and agrees by definition. How many answers are right is counted beside: a writer
-that guesses says something else for the smallest difference.
+- It is loaded at its first use. A passage's keys and values come from the writer's memory, or are computed now and
+  stored. A share of its tokens is then recomputed, with the other passages and the question in view.
+- The reuse check asks whether a writer says the same over stored passages as when it reads them again. It is made on
+  built-in passages and questions, once for each checkpoint, by the words of the answers (F1) and the distribution of
+  their first token (KL). The share is raised until the answers agree; a share of 1 reads the passages again and agrees
+  by definition. Right answers are counted too: a writer that guesses says something else for the smallest difference.
 
 Axes: V vocabulary.
 """
@@ -61,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LoadedWriter:
-    """A checkpoint, its prefix as it was read, and what it made of passages before."""
+    """A checkpoint, its prefix as it was read, and the memory of the passages that it read."""
 
     model: ChatModel
     prefix: StoredSegment
@@ -69,7 +61,7 @@ class LoadedWriter:
     check_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def segment(self, document_id: str, ids: Sequence[int]) -> tuple[StoredSegment, bool]:
-        """A passage's keys and values, and whether they were stored. What is read now is stored."""
+        """A passage's keys and values, and whether they were stored. New ones are stored."""
         stored = self.memory.load(document_id, ids)
         if stored is not None:
             return stored, True
@@ -87,7 +79,7 @@ def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDG
 def write_over(
     loaded: LoadedWriter, request: WriterRequest, repair: float, cancelled: Cancelled
 ) -> Generator[WriterToken, None, Written]:
-    """Answer a request over stored passages, a share of whose tokens is computed again. Raises `ModelError`."""
+    """Answer a request over stored passages, of whose tokens a share is recomputed. Raises `ModelError`."""
     model = loaded.model
     passages_ids = passage_ids(model, request.passages)
     segments: list[StoredSegment | Sequence[int]] = []
@@ -151,7 +143,8 @@ class Level:
 
 @dataclass(frozen=True)
 class ReuseCheck:
-    """What was measured. The last level is that of `repair`, unless even the largest share was not enough."""
+    """What was measured. The last level is that of `repair`, the recomputed share, unless even the largest was not
+    enough."""
 
     repair: float
     """The smallest share that is enough; 1 reads passages again."""
@@ -270,9 +263,9 @@ def divergence(logprobs_V: Tensor, others_V: Tensor) -> float:
 class LocalWriter:
     """Words answers with an ordinary instruct checkpoint, loaded by the first `write`.
 
-    name: a folder or a name on the hub. memory_bytes: what may be kept in `home`, for all writers together. repair:
-    the share to compute again; None: what the reuse check finds. few_bits: how its matrices are kept, if in fewer bits.
-    prefetches: whether new documents are read before anybody asks. Thread-safe.
+    name: a folder or a name on the hub. memory_bytes: what all writers together may keep in `home`. repair: the share
+    to recompute; None: what the reuse check finds. few_bits: the format of its matrices, if in fewer bits. prefetches:
+    whether new documents are read before anybody asks. Thread-safe.
     """
 
     kind: WriterKind = "local"
@@ -314,7 +307,7 @@ class LocalWriter:
 
     @property
     def name(self) -> str:
-        """As in `Writer`: of a folder or a file only the last part; the rest is nobody's business."""
+        """As in `Writer`: of a folder or a file only the last part."""
         path = Path(self._source)
         return path.name if path.is_absolute() or path.exists() else self._source
 
@@ -330,7 +323,7 @@ class LocalWriter:
 
     @property
     def repair(self) -> float:
-        """The share of stored tokens that is computed again."""
+        """The share of stored tokens that is recomputed."""
         return self._repair if self._repair is not None else self.reuse_check().repair
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
@@ -344,7 +337,7 @@ class LocalWriter:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
     def prefetch(self, passages: Sequence[WriterPassage]) -> int:
-        """Read and keep passages before anybody asks; returns how many were not kept before. Raises as `write`."""
+        """Read and store passages before anybody asks; returns how many were new. Raises as `write`."""
         from model.errors import ModelError
 
         loaded, new = self.loaded(), 0

@@ -1,11 +1,11 @@
-"""What a local writer made of passages, on disk: keys and values of segments, kept until room is needed.
+"""A local writer's memory of passages on disk: keys and values of segments, kept until room is needed.
 
 writer/<start of the fingerprint>/<document>/<digest of the segment's tokens>.kv
 
 - The files are those of the library's memory (docs/kv-file-format.md), in blocks of 64 tokens; the landmark's row is
   empty. Durable before they have their name, and checked when they are read.
-- No catalogue: a file's name says what it holds, and whatever is missing or damaged is read again from its text.
-- A budget over all writers: the segments that were not used for longest leave. A deleted document takes its own along.
+- There is no catalogue: a file's name tells its contents, and a missing or damaged one is computed again from its text.
+- One budget for all writers: the least recently used segments are removed. So are those of a deleted document.
 
 Axes: N blocks, Y layers, G KV heads, T tokens, L rows of a block, D head dim.
 """

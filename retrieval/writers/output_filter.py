@@ -33,13 +33,13 @@ _REFUSAL = re.compile(
 
 
 def refuses(text: str) -> bool:
-    """Whether this is all that a text says. With anything else beside, it is an answer."""
+    """Whether a text says only this. With anything else in it, it is an answer."""
     sentences = [text[start:end] for start, end in sentence_borders(text) if text[start:end].strip()]
     return bool(sentences) and all(is_refusal(sentence) for sentence in sentences)
 
 
 def is_refusal(sentence: str) -> bool:
-    """Whether a sentence says that the documents do not say."""
+    """Whether a sentence says that the documents do not answer."""
     sentence = sentence.strip()
     return sentence.startswith(NOTHING_FOUND.rstrip(".")) or _REFUSAL.search(sentence) is not None
 
@@ -159,8 +159,7 @@ def _normalised(unit: str) -> str:
 
 
 def without_repetition(text: str) -> str:
-    """`text` without sentences that it said before just so, where a writer had to be stopped; without a loop at its
-    end."""
+    """`text` without repeated sentences, where a writer had to be stopped, and without a loop at its end."""
     text = _EMPTY_ITEMS.sub("", text + "\n").rstrip()
     if loop := _LOOP.search(text):
         text = text[: loop.start()] + (loop[1] if " " in loop[1] else "")
@@ -177,7 +176,7 @@ def without_repetition(text: str) -> str:
 
 
 def filtered(writer: Writer, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
-    """As `Writer.write`, without what does not belong to the answer."""
+    """As `Writer.write`, through an output filter."""
     output = OutputFilter()
     steps = writer.write(request, lambda: output.ended is not None or cancelled())
     try:

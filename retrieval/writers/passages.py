@@ -98,7 +98,7 @@ _BLOCKS_PER_SEGMENT = 4
 
 @dataclass(frozen=True)
 class FoundPassages:
-    """`passages`: segments, the best first; `confidence` as in `query.search.Found`."""
+    """`passages`: segments, the best first; `confidence` as in `query.search.SearchResult`."""
 
     passages: tuple[Passage, ...]
     confidence: float
@@ -114,7 +114,7 @@ def find_passages(
     *,
     with_sentence: Passage | None = None,
 ) -> FoundPassages:
-    """The `count` best segments for a question; fewer where the scope holds fewer. That of `with_sentence` is among
+    """The `count` best segments for a question; fewer where the scope holds fewer. The one of `with_sentence` is among
     them. Raises as `query.search.search`."""
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
@@ -162,7 +162,7 @@ def segment_passage(
 
 
 def writer_passages(passages: Sequence[Passage]) -> tuple[WriterPassage, ...]:
-    """The passages as a writer is shown them, numbered from 1."""
+    """The passages in the form for a writer, numbered from 1."""
     return tuple(
         WriterPassage(number, one.document_id, one.title or one.source, one.pages, one.text)
         for number, one in enumerate(passages, 1)

@@ -1,7 +1,7 @@
 """A request as a prompt: one system message, one user message, the same for every writer.
 
-The user message is, in this order, what may be kept and what may not: the passages, each a short label of its own and a
-body that never changes, then the conversation and the question.
+The user message begins with what can be stored: the passages, each a short label and a body that never changes. The
+conversation and the question follow.
 
 Text of documents is material. What would read as a citation or as a model's control token is taken out of it.
 """
@@ -31,7 +31,7 @@ ANSWER_BRIEFLY = "Answer the question from the passages, in complete sentences."
 HINT = "The documents say:"
 
 OWN_NAMES = ("Answer:", "The answer is:", "The document says:", "The passage says:", HINT)
-"""What small models put before their answer."""
+"""What small models write before their answer."""
 
 LEAD_IN = re.compile(
     r"(?:answer|the answer(?: \w+){0,4} is|the (?:\w+ ){1,2}(?:says?|states?|reads?)):\s*", re.IGNORECASE
@@ -101,7 +101,7 @@ def system_text(request: WriterRequest) -> str:
 
 
 def passage_label(passage: WriterPassage) -> str:
-    """Stands before the body and names the number that an answer cites."""
+    """Precedes the body: the number that an answer cites."""
     return f"[{passage.number}] "
 
 

@@ -50,7 +50,7 @@ _MOST_LISTED_BYTES = 4_000_000
 
 
 def model_names(url: str, *, key: str | None) -> list[str]:
-    """Of the server at `url` (up to and with `/v1`). Raises `ValueError` for one that does not say at once."""
+    """Of the server at `url` (up to and with `/v1`). Raises `ValueError` if it does not answer at once."""
     headers = PLAIN | ({"Authorization": f"Bearer {key}"} if key else {})
     hooks, local = at_most(_MOST_LISTED_BYTES), _is_here(urlsplit(url).hostname or "")
     try:
@@ -70,7 +70,7 @@ def _is_here(host: str) -> bool:
 
 
 class OnlyModel:
-    """Of the server at `url` (up to and with `/v1`). Thread-safe."""
+    """The only model of the server at `url` (up to and with `/v1`). Thread-safe."""
 
     def __init__(self, url: str, *, key: str | None):
         self._url, self._key = url, key
@@ -289,7 +289,7 @@ class ServerWriter:
 
 
 def _without_folder(model: str) -> str:
-    """llama.cpp and vLLM call a model by the path that they loaded it from, which is nothing to show to readers."""
+    """llama.cpp and vLLM name a model by the path that they loaded it from, which is not shown to users."""
     path = model.replace("\\", "/")
     return path.rsplit("/", 1)[-1] if path.startswith("/") or path.lower().endswith(".gguf") else model
 

@@ -43,7 +43,7 @@ from retrieval.types.answers import (
 from retrieval.types.records import Scope
 from retrieval.types.writer import Turn, Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import citations_in
-from retrieval.writers.claims import Beside, ClaimChecker, is_upheld, quoted_beside, without_unfinished
+from retrieval.writers.claims import Beside, ClaimChecker, is_supported, quoted_beside, without_unfinished
 from retrieval.writers.output_filter import filtered, refuses, without_repetition
 from retrieval.writers.passages import (
     ContextBudget,
@@ -313,12 +313,12 @@ class WrittenAnswerer:
         wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
         if _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
             return wording
-        nothing_upheld = bool(claims) and all(claim.verdict == "not_found" for claim in claims)
-        nothing_upheld &= _in_one_language(text, passages)  # the check compares words
-        if citations and not nothing_upheld:
+        nothing_supported = bool(claims) and all(claim.verdict == "not_found" for claim in claims)
+        nothing_supported &= _in_one_language(text, passages)  # the check compares words
+        if citations and not nothing_supported:
             return wording
         beside, small = asked.beside, asked.budget.hinted
-        if beside is not None and not is_upheld(asked.text, text, claims, beside, small=small):
+        if beside is not None and not is_supported(asked.text, text, claims, beside, small=small):
             draft.problem = ""  # it is not the answer that was cut off
             return in_its_place(replace(wording, passages=passages), beside)
         if text and not any(claim.verdict == "supported" for claim in claims) and (asked.whole or citations):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.answers import Claim, Outcome, Passage, QuotedSentence, Verdict
-from retrieval.writers.claims import Beside, is_upheld, without_unfinished
+from retrieval.writers.claims import Beside, is_supported, without_unfinished
 
 QUESTION = "Which three parts has memory?"
 SENTENCE = "Name and describe the three stages of memory."
@@ -23,7 +23,7 @@ def claim(verdict: Verdict, score: float, unfounded: tuple[tuple[int, int], ...]
 
 
 @pytest.mark.parametrize(
-    ("found", "outcome", "small", "upheld"),
+    ("found", "outcome", "small", "supported"),
     [
         (claim("supported", 0.8), "found", False, True),
         (claim("supported", 0.8), "perhaps", True, True),
@@ -35,28 +35,28 @@ def claim(verdict: Verdict, score: float, unfounded: tuple[tuple[int, int], ...]
         (claim("not_found", 0.2), "perhaps", False, False),
     ],
 )
-def test_words_against_a_quotation(found: Claim, outcome: Outcome, small: bool, upheld: bool) -> None:
-    assert is_upheld(QUESTION, WORDS, [found], beside(outcome), small=small) == upheld
+def test_words_against_a_quotation(found: Claim, outcome: Outcome, small: bool, supported: bool) -> None:
+    assert is_supported(QUESTION, WORDS, [found], beside(outcome), small=small) == supported
 
 
 def test_where_nothing_would_be_quoted_most_sentences_must_be_supported() -> None:
     nothing = Beside(None, "not_found")
     good, bad = claim("supported", 0.8), claim("not_found", 0.1)
-    assert is_upheld(QUESTION, WORDS, [good, good, bad], nothing, small=False)
-    assert not is_upheld(QUESTION, WORDS, [good, bad], nothing, small=False)
-    assert not is_upheld(QUESTION, "Three.", [], nothing, small=False)
+    assert is_supported(QUESTION, WORDS, [good, good, bad], nothing, small=False)
+    assert not is_supported(QUESTION, WORDS, [good, bad], nothing, small=False)
+    assert not is_supported(QUESTION, "Three.", [], nothing, small=False)
 
 
 def test_where_nothing_would_be_quoted_a_copy_of_something_else_is_no_answer() -> None:
     nothing, copied = Beside(None, "not_found"), [claim("supported", 1.0)]
-    assert not is_upheld("How is the pager chosen?", WORDS, copied, nothing, small=False)
-    assert is_upheld("What part does the sensorium play?", WORDS, copied, nothing, small=False)
+    assert not is_supported("How is the pager chosen?", WORDS, copied, nothing, small=False)
+    assert is_supported("What part does the sensorium play?", WORDS, copied, nothing, small=False)
 
 
 def test_a_name_that_the_quotation_holds_is_believed() -> None:
-    assert is_upheld(QUESTION, "Stages.", [], beside("found"), small=True)
-    assert not is_upheld(QUESTION, "Yes.", [], beside("found"), small=True)
-    assert not is_upheld("What do the stages do?", "The stages do what?", [], beside("found"), small=True)
+    assert is_supported(QUESTION, "Stages.", [], beside("found"), small=True)
+    assert not is_supported(QUESTION, "Yes.", [], beside("found"), small=True)
+    assert not is_supported("What do the stages do?", "The stages do what?", [], beside("found"), small=True)
 
 
 @pytest.mark.parametrize(("text", "made"), [(f"{WORDS} The first (van V", 1), (f"{WORDS} It is short. ", 2), ("", 2)])
