@@ -1,4 +1,3 @@
-"""Retrieval: ingestion, landmark search, reading stored memory, attribution. `retrieval.library.Library` is the way
-in."""
+"""Retrieval: ingestion, landmark search, reading stored memory, attribution. Start with `retrieval.library.Library`."""
 
 import model  # noqa: F401  before storage loads torch: how its threads wait is set there

@@ -39,19 +39,19 @@ class Accounts:
         return self._catalogue.user_of_token(token_digest)
 
     def of_identity(self, issuer: str, subject: str) -> User | None:
-        """Whom this issuer calls `subject` (OpenID Connect)."""
+        """The user whom this issuer calls `subject` (OpenID Connect)."""
         return self._catalogue.user_of_identity(issuer, subject)
 
     def link(self, user: User, issuer: str, subject: str) -> None:
-        """From now on whom the issuer calls `subject` is this user. Raises InvalidRequest if that is somebody else, or
-        the user is linked already."""
+        """Link the issuer's `subject` to this user. Raises InvalidRequest if it is linked to somebody else, or the user
+        has a link already."""
         if user.subject is not None and (user.issuer, user.subject) != (issuer, subject):
             raise InvalidRequest(f"{user.name} is linked already. `cairn user unlink {user.name}` ends that.")
         with catalogue_errors():
             self._catalogue.set_identity(user.id, issuer, subject)
 
     def unlink(self, user: User) -> None:
-        """Sessions that were opened so end, and groups no longer count."""
+        """Sessions opened through the link end, and its groups no longer count."""
         self._catalogue.set_identity(user.id, None, None)
         self._catalogue.set_groups(user.id, ())
 

@@ -1,4 +1,4 @@
-"""The answers that were given, as they are kept."""
+"""The stored answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retrieval.view import View
 
 
 class Answers:
-    """Those that one person was given. Every method that is given an answer's id raises `NotFound` for another one."""
+    """Those given to one user. Methods that take an answer's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
         self._view, self._catalogue = view, view.catalogue

@@ -1,4 +1,4 @@
-"""What a server elsewhere may make this program read: so many bytes, and none that unpack to more."""
+"""Bounds what another server may make this program read: so many bytes, and nothing that unpacks to more."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import httpx
 import httpx2
 
 PLAIN = {"Accept-Encoding": "identity"}
-"""Headers of a request whose answer is to come as it is."""
+"""Headers of a request whose response must not be compressed."""
 
 
 def at_most(most_bytes: int) -> dict[str, list[Callable[[Any], None]]]:
-    """`event_hooks` of a client of httpx or httpx2: a longer or a packed answer ends with the client's `ReadError`."""
+    """`event_hooks` for a client of httpx or httpx2: a longer or a compressed response ends with the client's
+    `ReadError`."""
 
     def bound(response: Any) -> None:
         client = httpx2 if isinstance(response, httpx2.Response) else httpx

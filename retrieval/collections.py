@@ -10,7 +10,7 @@ from retrieval.view import View
 
 
 class Collections:
-    """Those that one person may see. Every method that is given a collection's id raises `NotFound` for another one."""
+    """Those that one user may see. Methods that take a collection's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
         self._view, self._catalogue = view, view.catalogue
@@ -27,8 +27,7 @@ class Collections:
     def share(
         self, collection_id: str, *, everyone: bool = False, people: Sequence[str] = (), groups: Sequence[str] = ()
     ) -> Collection:
-        """From now on `people` and members of `groups` (names) may read it, or everyone with an account; nobody
-        else."""
+        """Let exactly these `people` and the members of `groups` (names) read it, or everyone with an account."""
         readers = [self._catalogue.user_named(name).id for name in people]
         row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers, groups=groups)
         return self._view.collection(row)
@@ -43,7 +42,7 @@ class Collections:
         return [user.name for user in self._catalogue.users()]
 
     def groups(self) -> list[str]:
-        """Names of the groups that one is in, as single sign-on said; all of them for the administrator."""
+        """Names of the caller's groups, as single sign-on said; all of them for the administrator."""
         return self._catalogue.own_groups()
 
     def list(self) -> list[Collection]:

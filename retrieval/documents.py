@@ -1,4 +1,4 @@
-"""The documents of a library: taking files in, finding, reading, changing and deleting what was taken in."""
+"""The documents of a library: adding, finding, reading, changing and deleting them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from storage.recovery import write_sidecar
 
 
 class Documents:
-    """Those that one person may see. Every method that is given a document's id raises `NotFound` for another one."""
+    """Those that one user may see. Methods that take a document's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
         self._view, self._workspace, self._catalogue = view, view.workspace, view.catalogue
@@ -81,7 +81,7 @@ class Documents:
         return self._view.submitted(submitted, collection)
 
     def _forget_failed(self, new: DocumentRow) -> None:
-        """Of failed attempts with a file of the same name nothing was stored: they give way to the new one."""
+        """Failed attempts with a file of the same name stored nothing: the new one replaces them."""
         rows = [row for row in self._catalogue.documents(search=new.source) if row.owner_id == new.owner_id]
         failed = [row.id for row in rows if row.source == new.source and row.state == "failed"]
         if failed:
@@ -91,7 +91,7 @@ class Documents:
 
     @catalogue_errors()
     def get(self, document_id: str) -> Document:
-        """Its notes also say what reading it again would add, where an older version read it."""
+        """Its notes also say what reading it again would add, if an older version read it."""
         found = self._catalogue.document(document_id)
         record = self._view.document(found)
         if found.state != "ready":
@@ -131,7 +131,7 @@ class Documents:
 
     @catalogue_errors()
     def set_aside(self, document_id: str) -> list[SetAside]:
-        """What was set aside when the document was read."""
+        """What was set aside when the document was read, such as hidden and deleted text."""
         kept = self._catalogue.extras(document_id).get("asides", ())
         return [SetAside(str(kind), page_of(int(page)), str(text)) for kind, page, text in kept]
 
@@ -143,7 +143,7 @@ class Documents:
 
     @catalogue_errors()
     def picture(self, document_id: str, name: str) -> bytes:
-        """The picture of a figure, as `exhibits` names it. Raises ExtractError."""
+        """The picture of a figure, by its name in `exhibits`. Raises ExtractError."""
         return pages.figure_picture(self._workspace, self._catalogue.document(document_id).id, name)
 
     # Its pages, counted from 1
@@ -164,7 +164,7 @@ class Documents:
 
     @catalogue_errors()
     def page_labels(self, document_id: str) -> list[str]:
-        """The printed number of each page, or what each part is called."""
+        """The printed number of each page, or the name of each part."""
         self._catalogue.document(document_id)
         return [page.label for page in self._catalogue.pages(document_id)]
 
@@ -174,12 +174,12 @@ class Documents:
 
     @catalogue_errors()
     def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
-        """Where these characters of the text stand: a box a line; none without pages. Raises ExtractError."""
+        """The lines that hold these characters of the text, a box each; none without pages. Raises ExtractError."""
         return pages.boxes_of(self._workspace, *self._opened(document_id), start, end)
 
     @catalogue_errors()
     def find(self, document_id: str, words: str) -> list[TextHit]:
-        """Where these words stand in a document, in any case."""
+        """The places of these words in a document, in any case."""
         return pages.find(self._workspace, *self._opened(document_id), words)
 
     def _opened(self, document_id: str) -> tuple[Document, str]:
@@ -192,8 +192,8 @@ class Documents:
     def grep(
         self, pattern: str, *, expression: bool = False, within: Scope | None = None, limit: int = 100, each: int = 20
     ) -> list[TextMatch]:
-        """Where these words stand in the documents in scope, or with `expression` what matches a regular expression:
-        at most `limit` places, `each` of one document, newest documents first. Raises NotFound, InvalidRequest."""
+        """The places of these words in the documents in scope, or with `expression` the matches of a regular
+        expression: at most `limit`, `each` of one document, newest documents first. Raises NotFound, InvalidRequest."""
         wanted = Wanted.of_expression(pattern) if expression else Wanted.of_words(pattern)
         rows = self._catalogue.documents(sort="added")
         if within not in (None, Scope()):

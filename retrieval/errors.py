@@ -1,4 +1,4 @@
-"""Errors of the retrieval package: every message is complete and may be shown to a person as it is."""
+"""Errors of the retrieval package: every message is complete and may be shown to users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 class CairnError(Exception):
-    """Something a person can act upon. `str(error)` says what went wrong, with which thing, and what to do next."""
+    """An error that the user can act upon. `str(error)` says what went wrong, with which thing, and what to do next."""
 
 
 class ExtractError(CairnError):
@@ -33,7 +33,7 @@ class ExtractError(CairnError):
 
 
 class UnknownKind(ExtractError):
-    """No file of this kind is read. `short`: the reason without what can be read instead."""
+    """Files of this kind cannot be read. `short`: the reason without the list of kinds that can."""
 
     def __init__(self, short: str, instead: str = ""):
         super().__init__(f"{short} {instead}".rstrip())
@@ -49,7 +49,7 @@ class NothingToRead(ExtractError):
 
 
 class FileChanged(CairnError):
-    """A file is not what it was a moment ago: somebody is writing to it."""
+    """A file has just changed: another program is writing to it."""
 
     def __init__(self, name: str):
         super().__init__(f"{name} changed while it was read. Add it again once it is complete.")
@@ -70,7 +70,7 @@ class NotFound(CairnError, LookupError):
 
 
 class PermissionDenied(CairnError):
-    """Something that a user may see, tried to be changed."""
+    """A user tried to change something that they may only see."""
 
     def __init__(self, kind: str):
         super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
@@ -105,7 +105,7 @@ class ForeignBundle(CairnError):
 
 
 class NotEnoughSpace(CairnError):
-    """The disk cannot hold what a document's memory would need, beside a reserve for the catalogue."""
+    """The disk cannot hold the memory of a document, besides a reserve for the catalogue."""
 
     def __init__(self, source: str, needed_bytes: int, free_bytes: int, reserved_bytes: int):
         super().__init__(
@@ -149,7 +149,7 @@ class DeletedMeanwhile(CairnError):
 
 
 class AccessChanged(CairnError):
-    """Somebody may no longer read what they could read when they asked."""
+    """A user may no longer read what they could read when they asked."""
 
     def __init__(self) -> None:
         super().__init__("What you may read changed while this was answered, so it was not finished. Ask again.")

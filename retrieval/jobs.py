@@ -1,4 +1,4 @@
-"""The queue of files that wait to be read, and working it off."""
+"""The queue of files that wait to be read, and its processing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.records import Job as JobRow
 
 
 class Jobs:
-    """Those of the documents that one person may see; all methods raise `NotFound` for another job."""
+    """Those of the documents that one user may see; all methods raise `NotFound` for any other job."""
 
     def __init__(self, view: View):
         self._view, self._catalogue = view, view.catalogue
@@ -23,7 +23,7 @@ class Jobs:
         return self._view.job(self._catalogue.job(job_id))
 
     def run(self, job_id: str, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job:
-        """Work one job off in this thread; resumes at the last committed shard. Never raises for what the file did."""
+        """Do one job in this thread; it resumes at the last committed shard. Never raises for an error of the file."""
         from retrieval.ingest.pipeline import claim
 
         self.get(job_id)  # not found for whom it does not concern
@@ -64,7 +64,8 @@ class Jobs:
 
     @catalogue_errors()
     def cancel(self, job_id: str) -> Job:
-        """A running job stops within one pass. What it stored stays, unseen, until it is retried or deleted."""
+        """A running job stops within one pass. What it stored stays, unseen, until the job is retried or the document
+        deleted."""
         return self._view.job(self._catalogue.cancel_job(job_id))
 
     @catalogue_errors()

@@ -31,10 +31,10 @@ Filter = Mapping[str, str | Sequence[str]]
 
 
 def document_of(passage: Passage) -> Document:
-    """A passage as LangChain keeps it. Metadata is JSON-able; boxes are fractions of the page.
+    """A passage as a LangChain document. Metadata is JSON-able; boxes are fractions of the page.
 
     All pages in it count from 0, as those of LangChain's own loaders do; `page_label` is the printed number, `place`
-    what people read ("page iv", "slide 4", "sheet Budget, B17:D17").
+    its readable form ("page iv", "slide 4", "sheet Budget, B17:D17").
     """
     return Document(
         id=f"{passage.document_id}-{'-'.join(map(str, passage.block_ids))}",

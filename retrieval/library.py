@@ -1,9 +1,11 @@
 """Library: everything that the app, the command line and LangChain may ask of a document memory.
 
-- `ask` and `search` stand here; the rest is said of a noun: `library.documents.list()`, `library.jobs.run(job_id)`.
-- Safe to use from several threads; questions go before ingestion.
-- `as_seen_by` gives the library as one user sees it; what that is, storage/catalogue/permissions.py decides.
-- Opening is cheap: model, landmarks and the modules that import the model's libraries (seconds) come when needed.
+- `ask` and `search` are methods of the library itself; all others belong to a noun: `library.documents.list()`,
+  `library.jobs.run(job_id)`.
+- Thread-safe; questions go before ingestion.
+- `as_seen_by` gives the view of one user; storage/catalogue/permissions.py decides what is in it.
+- Opening is cheap: the model, the landmarks and the modules that import the model's libraries (seconds) are loaded at
+  the first need.
 """
 
 from __future__ import annotations
@@ -61,14 +63,14 @@ __all__ = ["Library", "Scope"]
 
 _Item: TypeAlias = Progress | AnswerToken | Answer
 ACCESS_SECONDS = 1.0
-"""Between one look at what the asker may read and the next, while an answer is given."""
+"""Between two checks of what the user may read, while an answer is given."""
 
 
 class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`.
 
-    `documents`, `collections`, `jobs`, `answers`, `descriptions`, `bundles`: of what one person may see.
-    `maintenance`, `folders`, `accounts`, `replicas`: for the administrator.
+    `documents`, `collections`, `jobs`, `answers`, `descriptions`, `bundles`: what one user may see. `maintenance`,
+    `folders`, `accounts`, `replicas`: for the administrator.
     """
 
     def __init__(self, view: View, descriptions: Descriptions | None = None):
@@ -91,7 +93,7 @@ class Library:
         )
 
     def as_seen_by(self, principal: Principal) -> Library:
-        """The library as this user sees it: nothing that is not theirs or shared with them exists in it. Cheap."""
+        """The view of this user: it holds only what is theirs or shared with them. Cheap."""
         view = self._view.as_seen_by(principal)
         return self if view is self._view else Library(view, self.descriptions.as_seen_by(view))
 
@@ -121,11 +123,11 @@ class Library:
 
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
         suits the model). `index`: "exact", "mapped", "faiss", or "auto" (by size). `store_url`: where memory and
-        originals lie, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
+        originals are, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
         `lease_seconds`: after which a silent worker's document is given to another. `hot_bytes` bounds the cache of
-        stored blocks. `threads`: to compute with; "auto" follows the load. `reader`: let a reader read passages
-        again. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage, `CatalogueUnavailable`,
-        `StoreUnavailable`, `NotPrivate`.
+        stored blocks. `threads`: to compute with; "auto" follows the load. `reader`: whether the checkpoint's reader
+        reads passages before a sentence is quoted. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage,
+        `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -190,13 +192,13 @@ class Library:
         whole: bool | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Progress | AnswerToken | Answer]:
-        """Tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups share it,
-        or bring along what was said before (`earlier`, oldest first).
+        """Yields tokens as they come, then the stored Answer. `conversation_id`: any id of the caller's; follow-ups
+        share it, or bring the conversation along (`earlier`, oldest first).
 
         `quote`: word for word from the documents; None: by the writer if there is one, else as suits the model.
-        `whole`: the writer reads all of the documents `within`, giving Progress first; None: where a question like
-        "summarise" names documents. `max_tokens` None: as suits who writes. `anyway`: quote from the nearest passages
-        even where the documents do not seem to say.
+        `whole`: the writer reads all of the documents `within`, yielding Progress first; None: where a question like
+        "summarise" names documents. `max_tokens` None: as suits the writer or the model. `anyway`: quote from the
+        nearest passages even where the documents do not seem to say.
         """
         from retrieval.query.question import Question
         from retrieval.writers.written import answerer
@@ -222,7 +224,7 @@ class Library:
             yield from self._while_allowed(answering)
 
     def _while_allowed(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Raises AccessChanged once the account is gone, or a collection that it could read is not shared with it."""
+        """Raises AccessChanged once the account is gone, or a collection is no longer shared with it."""
         if self._catalogue.principal.is_administrator:
             yield from items
             return
@@ -246,13 +248,13 @@ class Library:
     # Who writes
 
     def use_writer(self, open_: Callable[[], Writer] | None) -> None:
-        """The writer of all questions from now on. Raises PermissionDenied for a user."""
+        """Use this writer for all questions from now on. Raises PermissionDenied for a user."""
         self.check_administrator()
         self._view.writers.set(open_)
 
     @property
     def writer(self) -> Writer | None:
-        """Who words answers, opened at the first need; None: the model that searches. Raises WriterError."""
+        """The writer, opened at the first need; None: the model that searches words answers. Raises WriterError."""
         return self._view.writers.writer
 
     @property
@@ -271,19 +273,19 @@ class Library:
 
     @property
     def folders(self) -> Folders:
-        """Folders whose files are followed. Raises PermissionDenied for a user."""
+        """The followed folders. Raises PermissionDenied for a user."""
         self.check_administrator()
         return Folders(self._view)
 
     @property
     def accounts(self) -> Accounts:
-        """Who may sign in. Raises PermissionDenied for a user."""
+        """The accounts. Raises PermissionDenied for a user."""
         self.check_administrator()
         return Accounts(self._catalogue)
 
     @property
     def replicas(self) -> Replicas:
-        """What the servers of this library share. Raises PermissionDenied for a user."""
+        """Values that the servers of this library share. Raises PermissionDenied for a user."""
         self.check_administrator()
         return Replicas(self._catalogue, self._workspace.blobs)
 

@@ -1,4 +1,4 @@
-"""Keeping a library sound: verifying, repairing, sweeping, backing up, and what whoever runs it watches."""
+"""Keeps a library sound: verifying, repairing, sweeping, backups, and figures for its operator."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from storage.trash import GRACE_SECONDS
 _LITTLE_SPACE = 1 << 30
 _FAILURES_SHOWN = 5
 _QUESTION_BYTES = 130_000_000
-"""RAM that a question of 4,000 characters takes while it is at work; those that wait take next to none."""
+"""RAM of a question of 4,000 characters at work; waiting ones take next to none."""
 _NOT_YOURS = "The model or the memory cannot be used at the moment. `cairn doctor` tells the administrator why."
 
 
 class Maintenance:
-    """The administrator's business: all but `doctor` and `keep_backup` raise `PermissionDenied` for a user."""
+    """For the administrator: all methods but `doctor` and `keep_backup` raise `PermissionDenied` for a user."""
 
     def __init__(self, view: View):
         self._view = view
@@ -45,8 +45,8 @@ class Maintenance:
         return maintenance.verify(self._view.workspace, texts=texts)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
-        """Make damaged parts of the memory again; `reingest`: read all documents again that another model has read, or
-        an older version that left out what is read now."""
+        """Make damaged parts of the memory again; `reingest`: also read all documents again that were read by another
+        model, or by an older version that left out something."""
         self._view.check_administrator()
         workspace, index = self._view.workspace, self._view.index
         if not reingest:
@@ -54,8 +54,8 @@ class Maintenance:
         return maintenance.reingest(workspace, index, self._view.passages.forget, Jobs(self._view).run)
 
     def gc(self, *, grace_seconds: float = GRACE_SECONDS) -> GcReport:
-        """Sweep files that no row knows into the trash, and empty it of what was swept so long ago; 0: of everything,
-        and of all backups that hold what was deleted. Raises `storage.errors.CatalogueUnavailable`."""
+        """Sweep files that no row names into the trash, and empty it of what was swept that long ago; 0: of everything,
+        and of all backups that hold deleted documents. Raises `storage.errors.CatalogueUnavailable`."""
         self._view.check_administrator()
         return maintenance.gc(self._view.workspace, self._view.index, grace_seconds)
 
@@ -84,7 +84,7 @@ class Maintenance:
 
     def doctor(self) -> dict[str, Any]:
         """What this machine and this library can do, and what is wrong; JSON-able. `problems` are sentences, empty when
-        all is well. Users do not learn of the machine, nor of paths.
+        all is well. Users get nothing about the machine, and no paths.
 
         A checkpoint as writer is tried once (see `writer_report`), which takes about a minute.
         """

@@ -23,15 +23,15 @@ class CatalogueValues:
         self._catalogue, self._notify = catalogue, notify
 
     def put(self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None) -> None:
-        """For so many seconds, in place of the one before; of one owner only the newest `most` are kept."""
+        """Keep a value for so many seconds, replacing the old one; of one owner only the newest `most` are kept."""
         self._catalogue.put_value(kind, key, value, seconds=seconds, owner=owner, most=most, notify=self._notify)
 
     def update(self, kind: str, key: str, value: str) -> bool:
-        """Another value for as long as the one before; False if that is gone."""
+        """Replace a value, which expires when the old one would have; False if that is gone."""
         return self._catalogue.update_value(kind, key, value, notify=self._notify)
 
     def read(self, kind: str, keys: Sequence[str]) -> tuple[dict[str, str], float]:
-        """Those that there are, and the moment."""
+        """Those that exist, and the present time."""
         return self._catalogue.values(kind, keys)
 
     def of(self, kind: str, owner: str | None) -> list[str]:
@@ -42,11 +42,11 @@ class CatalogueValues:
         return self._catalogue.num_values(kind)
 
     def take(self, kind: str, key: str) -> str | None:
-        """The value, which is gone then: of several that ask at once, one gets it."""
+        """Remove the value and return it: of several callers at once, one gets it."""
         return self._catalogue.take_value(kind, key, notify=self._notify)
 
     def change(self, kind: str, keys: Sequence[str], change: Change) -> None:
-        """With nobody in between. What `change` raises leaves everything as it is."""
+        """Change values with no other write in between. An error of `change` leaves everything as it is."""
         self._catalogue.change_values(kind, keys, change)
 
 
@@ -64,7 +64,7 @@ class Replicas:
         return Notifications(self._database)
 
     def announce(self, message: str) -> bool:
-        """Tell the other servers something. False where there can be none (SQLite)."""
+        """Send a message to the other servers. False where there can be none (SQLite)."""
         if self._database.is_sqlite:
             return False
         with self._database.write(in_turn=False) as connection:

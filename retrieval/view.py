@@ -1,7 +1,7 @@
-"""What the parts of an open library share, as one person sees it.
+"""What the parts of an open library share, in the view of one user.
 
 `Documents`, `Jobs`, `Collections`, `Answers` and the others are made of a view; `as_seen_by` gives that of another
-person. What a person sees, storage/catalogue/permissions.py decides.
+user. storage/catalogue/permissions.py decides what a user sees.
 """
 
 from __future__ import annotations

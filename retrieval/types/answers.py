@@ -4,14 +4,8 @@
 - Character positions index the document's extracted text; `end` is exclusive.
 - "Gate mass" is attention: the landmark probability of a block, between 0 and 1 for each query and head.
 
-How a question is put where nobody says otherwise.
-
-The one place of these values: the facade, the command line, HTTP, MCP and the web page take them from here
-(tests/app/test_defaults.py).
-
-What people are told of an answer's outcome and of its evidence: the one place of these words.
-
-The page (`/ui/words.js`), the command line, exports and chat clients take them from here.
+Defaults of a question, and the words for outcomes and evidence, are here only: the facade, the command line, HTTP, MCP,
+exports, chat clients and the page (`/ui/words.js`) take them from here (tests/app/test_defaults.py).
 """
 
 from __future__ import annotations
@@ -38,19 +32,19 @@ DEFAULT_K = 8
 DEFAULT_QUOTE: bool | None = None
 """Word for word from the documents (True), in the model's own words (False), or as suits the model (None)."""
 DEFAULT_MAX_TOKENS: int | None = None
-"""As suits who writes."""
+"""As suits the writer or the model."""
 QUOTED_TOKENS = 128
 """Longest answer of the model that searches, in its tokens."""
 WRITTEN_TOKENS = 512
 """Longest answer of a writer, in its tokens."""
 DEFAULT_POSITIONS: Final = "library"
-"""Where blocks stand that attention reads; see `model.attention.positions`."""
+"""The positions of the blocks that attention reads; see `model.attention.positions`."""
 DEFAULT_VOTERS: Final = "group"
-"""Who chooses the blocks; see `model.attention.selection.SelectionPolicy`."""
+"""The granularity of the selection: who chooses blocks together; see `model.attention.selection.SelectionPolicy`."""
 
 
 def longest_answer(max_tokens: int | None, *, written: bool) -> int:
-    """What `max_tokens` is where nobody says."""
+    """`max_tokens` where the caller does not say."""
     if max_tokens is not None:
         return max_tokens
     return WRITTEN_TOKENS if written else QUOTED_TOKENS
@@ -134,17 +128,17 @@ class Progress(Record):
 
 
 NOTHING_FOUND: Final = "No answer was found in the documents."
-"""Of what was looked at. It is never said that the documents do not hold one: the nearest passages may."""
+"""It never says that the documents hold no answer: the nearest passages may."""
 
 OUTCOMES: dict[Outcome, tuple[str, str]] = {
     "found": ("", ""),
     "perhaps": ("Perhaps.", "This may not be the answer: check it on its page."),
     "not_found": (NOTHING_FOUND, "No passage answers the question clearly."),
 }
-"""For each outcome what it is called, and what it means."""
+"""The name of each outcome, and what it means."""
 
 SET_ASIDE: Final = "The documents support nothing of what {writer} wrote."
-"""Of words in whose place stands what the search says."""
+"""For a writer's words that are replaced by the search's quotation."""
 
 QUOTED_INSTEAD: Final = "So a sentence is quoted."
 
@@ -155,7 +149,7 @@ WHO_CHOSE: dict[DecidedBy, str] = {
     "rows": "Computed from the rows of one table, which are shown. No model chose anything.",
     "writer": "",
 }
-"""Of the words of an answer. What a writer was given is said where its answer stands."""
+"""Who chose the words of an answer. What a writer was given is said with its answer."""
 
 WRITER_SET_UP: Final = (
     'ollama run qwen3:4b-instruct ""',
@@ -181,13 +175,13 @@ def asks_for_a_survey(question: str) -> bool:
 
 
 def understood_note(answer: Answer) -> str:
-    """How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to."""
+    """How a question was understood, if not as it was typed: spelling, and what a follow-up refers to."""
     asked = str(answer.settings.get("asked", ""))
     return f"Understood as: {asked}" if asked and asked.strip() != answer.question.strip() else ""
 
 
 def survey_note(answer: Answer) -> str:
-    """What has to be said of one sentence where a whole document was meant; empty for others."""
+    """The note on one sentence where a whole document was meant; else empty."""
     note = "\n  ".join((ONE_SENTENCE if answer.found else FOR_WRITERS, *WRITER_SET_UP))
     return note if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
@@ -196,7 +190,7 @@ FROM_ITSELF: Final = (
     "The model wrote this from itself: leaving out the passage that it read most changes the answer no more than "
     "leaving out any other. So no passage is shown."
 )
-"""Of an answer for which what attention read made no difference."""
+"""For an answer that does not depend on what attention read."""
 
 
 def who_chose(answer: Answer) -> str:
@@ -207,7 +201,7 @@ def who_chose(answer: Answer) -> str:
 
 
 def set_aside_note(answer: Answer) -> str:
-    """What has to be said where an answer is not in its writer's words; empty for others."""
+    """The note on an answer that is not in its writer's words; else empty."""
     if not answer.set_aside or answer.writer is None:
         return ""
     note = SET_ASIDE.format(writer=answer.writer.name)
@@ -215,7 +209,7 @@ def set_aside_note(answer: Answer) -> str:
 
 
 def outcome_note(answer: Answer) -> str:
-    """What has to be said of an answer that is a guess, or one sentence where more was asked for; empty for others."""
+    """The note on an answer that is a guess, or one sentence where more was asked for; else empty."""
     notes = [*OUTCOMES["perhaps"]] if answer.outcome == "perhaps" else []
     return " ".join(filter(None, [*notes, survey_note(answer)]))
 
@@ -297,8 +291,8 @@ def _next_pages(passage: Passage) -> Passage:
 
 @dataclass(frozen=True)
 class QuotedSentence(Record):
-    """A sentence that may answer: `passage` holds it alone, with the probability that it answers as score, or where
-    nobody read it its late-interaction score.
+    """A sentence that may answer: `passage` holds it alone. Its score is the probability that it answers, or without a
+    reader its late-interaction score.
 
     `pointed`: (start, end) of the predicted answer span in it, as characters of the document's text.
     """
@@ -350,11 +344,11 @@ class Timings(Record):
 
 @dataclass(frozen=True)
 class EvidenceCheck(Record):
-    """Whether what attention read made an answer: its log-probability was taken again without the block read most, and
-    without some others that were read, one at a time.
+    """Whether an answer depends on what attention read: its log-probability was taken again without the block read
+    most, and without some others that were read, one at a time.
 
     `effect`, `others`: change in nats over the whole answer, negative where it became less likely. `decided`: whether
-    the block read most did more than any of the others, which is the noise.
+    the block read most did more than any of the others, which are the noise.
     """
 
     block_id: int
@@ -427,7 +421,7 @@ class Answer(Record):
         return answer._pages_from_1() if plain.get("format", _PAGES_FROM_0) == _PAGES_FROM_0 else answer
 
     def _pages_from_1(self) -> Self:
-        """This answer, had its pages been counted from 0."""
+        """This answer with its pages counted from 1, after they were counted from 0."""
         others = (replace(other, passage=_next_pages(other.passage)) for other in self.other_sentences)
         return replace(
             self,
@@ -492,11 +486,11 @@ class BlockEffect(Record):
 
 @dataclass(frozen=True)
 class PassageEffect(Record):
-    """What would be quoted if one passage of an answer were not in the library: the same choice, made again.
+    """What would be quoted if one passage of an answer were not in the library: the choice, made again without it.
 
     `block_ids`: what was left out. `found`: whether anything is quoted then; `same`: whether it is the same sentence;
-    `quotation`: that sentence. `probability_with`, `probability_without`: how likely what is quoted answers, today and
-    without the passage; None where nobody read.
+    `quotation`: that sentence. `probability_with`, `probability_without`: of the sentence quoted, today and without the
+    passage; None without a reader.
     """
 
     passage: int
