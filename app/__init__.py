@@ -6,5 +6,5 @@ import model  # noqa: F401  before anything loads torch: how its threads wait is
 
 
 def version() -> str:
-    """Of the installed package, as pyproject.toml has it."""
+    """The version of the installed package."""
     return _installed("cairn")

@@ -1,4 +1,4 @@
-"""Settings -> a library with its model: the one place where parts are put together.
+"""Builds a library with its model from settings: the one place where parts are put together.
 
 Imports of torch and transformers happen at the first call, so that `cairn --help` and `cairn list` start at once.
 """
@@ -48,8 +48,8 @@ def open_library(settings: Settings) -> Library:
 
 
 def server_token(settings: Settings) -> str | None:
-    """The token that opens a server of these settings: theirs, or, where they name no secret and the server is this
-    machine's own, that of the home's owner. None: a password, accounts or single sign-on do."""
+    """The token that opens a server of these settings: their own, or, if they name no secret and the server is for this
+    machine alone, the token of the home's owner. None: a password, accounts or single sign-on open it."""
     from app.auth import is_loopback, owner_token
 
     if settings.token or settings.password or settings.oidc_issuer or not is_loopback(settings.host):
@@ -179,7 +179,7 @@ def prepare_home(home: Path) -> None:
 
 
 def keep_quiet() -> None:
-    """Before transformers is first imported: no telemetry, no progress bars on a stranger's terminal."""
+    """Call before transformers is first imported: no telemetry, no progress bars."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,15 +1,15 @@
-"""Who is asking: accounts, or one password and one token for the whole server; sessions.
+"""Authentication: accounts, or one password and one token for the whole server; sessions.
 
-- Without accounts the server has one password and one token of its settings, and without these the owner's token, which
-  lies in the home (`owner_token`); whoever is let in is its one owner. Nobody is let in without a secret.
-- With accounts each person signs in by name, each program by its user's token; password and token of the server open
+- Without accounts the server has the password and the token of its settings, and without these the owner's token, which
+  is in the home (`owner_token`). Whoever signs in is its one owner. Nobody gets in without a secret.
+- With accounts each user signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
 - Sessions are in `SharedValues`: all servers of a library know them, and a restart does not end them. Cookie and
-  password together prove one; neither can be learned from what is kept.
-- Sessions that single sign-on opened (`app.single_sign_on`) end with the link between account and identity.
-- Passwords are hashed in threads of their own, for each address in turn: nothing else waits for them. So are accounts
-  looked up (`in_background`): a slow catalogue does not stop the loop that serves everybody.
-- No network, no documents: what a `Principal` may see is decided in `storage.catalogue.permissions`.
+  password together prove one; neither can be derived from what is stored.
+- Sessions opened by single sign-on (`app.single_sign_on`) end with the link between account and identity.
+- Passwords are hashed in separate threads, for each address in turn, so nothing else waits for them. Accounts are
+  looked up there too (`in_background`): a slow catalogue does not stop the event loop.
+- No network, no documents: `storage.catalogue.permissions` decides what a `Principal` may see.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def is_loopback(host: str) -> bool:
 
 
 def for_this_machine_only(host: str, proxies: str) -> bool:
-    """Whether everybody who is let in sits at this machine, as far as the settings tell."""
+    """Whether all users are at this machine, as far as the settings tell."""
     return is_loopback(host) and not proxies
 
 
@@ -140,17 +140,17 @@ def hash_password(password: str) -> str:
 
 @functools.cache
 def _decoy() -> str:
-    """The hash of no password, checked where there is no account of a name, so that both take as long."""
+    """The hash of no password, checked where no account has the name, so that both take the same time."""
     return PasswordHasher().hash(secrets.token_urlsafe(32))
 
 
 class Authenticator:
-    """Signs people and programs in.
+    """Signs users and programs in.
 
-    `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` people are asked for
-    their names also before there are accounts: the first is made when somebody signs in so. `on_this_machine`: `token`
-    is the owner's, and the server is meant for this machine alone. `values`: what servers share; without them sessions
-    live as long as this object.
+    `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` users are asked for
+    their names even before there are accounts: signing in makes the first. `on_this_machine`: `token` is the owner's,
+    and the server is for this machine alone. `values`: shared by servers; without them sessions live as long as this
+    object.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Authenticator:
         self._attempts = SignInLimit(self._values)
 
     async def in_background(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that asks for accounts, in threads that do nothing else."""
+        """Call a function that looks up accounts, in threads for this alone."""
         return await asyncio.get_running_loop().run_in_executor(self._lookups, functools.partial(look, *args, **kwargs))
 
     @property
@@ -240,19 +240,19 @@ class Authenticator:
         return self._opened(account, expected, SESSION_SECONDS)
 
     def session_of_token(self, token: str) -> str | None:
-        """A session of whoever has the server's token: its cookie's value. It ends when the token is another."""
+        """Open a session for the server's token; returns its cookie's value. It ends when the token changes."""
         if self._token_digest is None or not self._is_token(token):
             return None
         return self._opened(None, self._token_digest.hex(), SESSION_SECONDS)
 
     def open_session(self, account: User, seconds: float) -> str:
-        """A session of somebody who signed in elsewhere: its cookie's value."""
+        """Open a session for somebody who signed in elsewhere; returns its cookie's value."""
         return self._opened(account, account.password_hash, seconds, [account.issuer, account.subject])
 
     def _opened(
         self, account: User | None, password_hash: str, seconds: float, identity: list[str | None] | None = None
     ) -> str:
-        """Another password ends it; so does, with `identity` (issuer, subject), another one."""
+        """It ends with another password; with `identity` (issuer, subject), also with another identity."""
         session, user_id = secrets.token_urlsafe(32), account.id if account else None
         kept = {"user": user_id, "proof": _proof(session, password_hash), "identity": identity}
         key, owner = token_digest(session), user_id or ""
@@ -307,7 +307,7 @@ class Authenticator:
         return ADMINISTRATOR if self._is_token(token) else None
 
     def _is_token(self, token: str) -> bool:
-        """Whether it is the server's, and opens it."""
+        """Whether it is the server's token, and opens the server."""
         right = self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest)
         return right and not self.by_name
 

@@ -1,13 +1,10 @@
-"""What a request must be like before any route sees it, and what a browser may do with what it gets.
+"""Checks every request before any route sees it, and limits what a browser may do with a response.
 
-- `AccessMiddleware`: ASGI middleware; host, origin, path, size and credentials; whoever asks is noted as
-  `principal_of(connection)`.
-- `PageHeaders`: ASGI middleware; strict content security policy with one nonce a page, nothing foreign, nothing framed.
+- `AccessMiddleware`: host, origin, path, size and credentials; the caller is noted as `principal_of(connection)`.
+- `PageHeaders`: strict content security policy with one nonce a page, nothing foreign, nothing framed.
+- `RequestShares`: each user has a few requests at work at a time; further ones wait, and do not hold up those of
+  others. Routes run in a shared pool of threads, which forty slow requests of one user would fill.
 - Knows no documents and no questions.
-
-RequestShares: each person has a few requests at work at a time; their others wait, and nobody else's do.
-
-Routes run in a pool of threads that all share: without this, forty slow requests of one person would be all of it.
 """
 
 from __future__ import annotations
@@ -103,23 +100,23 @@ METRICS_PATH = "/metrics"
 MAX_PUBLIC_BODY_BYTES = 10_000
 _LENGTH = re.compile(r"[0-9]{1,18}")  # `isdigit` takes a superscript for a number
 FOR_GOOD = "private, max-age=31536000, immutable"
-"""Cache-Control of what has a digest in its name."""
+"""Cache-Control of files with a digest in their name."""
 LOOK_SECONDS = 1.0
-"""Between one look whether whoever asked is still let in and the next, while an answer is sent."""
+"""Between two checks that the caller is still let in, while a response is sent."""
 _SHUT = {"error": {"code": "not_signed_in", "message": "You are not signed in any more."}}
 SHUT_EVENT = f"event: error\ndata: {json.dumps(_SHUT)}\n\n".encode()
 UPLOAD_PATHS = frozenset({"/api/v1/documents", "/api/v1/uploads", "/api/v1/estimate", "/api/v1/bundle"})
 
 
 def principal_of(connection: HTTPConnection) -> Principal:
-    """Who asks, as `AccessMiddleware` found out. Never guessed: KeyError for a request that did not pass it."""
+    """The caller, as `AccessMiddleware` found out. Never guessed: KeyError for a request that did not pass it."""
     principal = connection.scope[PRINCIPAL]
     assert isinstance(principal, Principal)
     return principal
 
 
 def person_of(connection: HTTPConnection) -> str:
-    """Whose share of the machine a request takes: the account's, and without accounts the address's."""
+    """Whose share of the machine a request uses: the account's, and without accounts the address's."""
     return principal_of(connection).user_id or network_of(client_of(connection))
 
 
@@ -183,7 +180,7 @@ class AccessMiddleware:
             await self._limited(scope, receive, send, connection)
 
     def _while_let_in(self, connection: HTTPConnection, found: Principal, send: Send) -> Send:
-        """`send` for an answer that takes long: it ends once who asked is not let in any more."""
+        """`send` for a long response: it ends once the caller is not let in any more."""
         looked, events = time.monotonic(), False
 
         async def checked(message: Message) -> None:
@@ -200,7 +197,7 @@ class AccessMiddleware:
         return checked
 
     def _let_in_now(self, connection: HTTPConnection) -> Principal | None:
-        """Whoever the request's token or cookie stands for by now."""
+        """The present owner of the request's token or cookie."""
         token = _bearer(connection.headers)
         if not token:
             return self._authenticator.principal_of_session(connection.cookies.get(SESSION_COOKIE))
@@ -209,7 +206,7 @@ class AccessMiddleware:
         return self._authenticator.owner_of_token(token)
 
     def _at_sight(self, connection: HTTPConnection, method: str) -> Response | Principal | None:
-        """What needs no look into the catalogue; None for the rest."""
+        """The result where no look into the catalogue is needed; else None."""
         headers, path = connection.headers, connection.scope["path"]
         if "transfer-encoding" in headers and "content-length" in headers:  # a proxy could see two requests in one
             return refusal(400, "two_lengths", "A request has one length.", {"Connection": "close"})
@@ -223,7 +220,7 @@ class AccessMiddleware:
         return self._local and not is_loopback(_host_name(headers))
 
     def _identified(self, connection: HTTPConnection, method: str) -> Response | Principal:
-        """Who asks, or why not."""
+        """The caller, or why there is none."""
         headers = connection.headers
         if self._other_host(headers) and self._authenticator.on_this_machine:
             return refusal(
@@ -261,7 +258,7 @@ class AccessMiddleware:
         return response
 
     def _limit_of(self, path: str) -> int:
-        """Bytes of the body. Nobody need sign in to send one to a public path."""
+        """Bytes of the body. Public paths take one without signing in."""
         if path in PUBLIC_PATHS:
             return MAX_PUBLIC_BODY_BYTES
         return self._max_upload_bytes if path in UPLOAD_PATHS else self._max_body_bytes

@@ -1,4 +1,4 @@
-"""How questions are put when a request does not say: small JSON files in the library's store, one for each user."""
+"""Defaults of questions that users choose: small JSON files in the library's store, one for each user."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Preferences(BaseModel):
 
 
 class PreferenceFile:
-    """One of them, as the store has it now: another server may change it. A damaged file counts as absent: preferences
-    are not worth an outage."""
+    """One of them, as it is in the store now: another server may change it. A damaged file counts as absent:
+    preferences are not worth an outage."""
 
     def __init__(self, blobs: Blobs, name: str, default: Callable[[], Preferences] = Preferences):
         self._blobs, self._name, self._default = blobs, name, default
@@ -79,8 +79,8 @@ class PreferenceFile:
 
 
 class PreferenceFolder:
-    """Everybody's own preferences, in the store: `blobs`, or `home` itself. Without accounts there is one file; with
-    them, users begin with what it says."""
+    """The preferences of all users, in the store: `blobs`, or `home` itself. Without accounts there is one file; with
+    them, users begin with its contents."""
 
     def __init__(self, home: Path, blobs: Blobs | None = None):
         self._blobs, self._lock = FileBlobs(home) if blobs is None else blobs, threading.Lock()

@@ -1,4 +1,4 @@
-"""Settings: what a person may choose outside a command, read once from CAIRN_* variables.
+"""Settings: what a user may choose outside a command, read once from CAIRN_* variables.
 
 - Nothing else reads the environment. Frozen: below `app`, functions take the values that they use.
 - Secrets may come from files: CAIRN_PASSWORD_FILE, CAIRN_TOKEN_FILE, CAIRN_METRICS_TOKEN_FILE; CAIRN_WRITER_KEY_FILE
@@ -24,10 +24,10 @@ PREFIX = "CAIRN_"
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "model" / "default"
 SECRETS = ("password", "token", "writer_key", "oidc_client_secret", "metrics_token")
 PRIVATE = ("writer_key", "oidc_client_secret")
-"""Secrets of somebody else's server: their files must be nobody else's to read."""
+"""Secrets of other servers: only their owner may read their files."""
 SECRET_FILE_LIMIT = 4096
 RETIRED = frozenset({"max_connections_each", "reader_processes", "tracing", "watch_seconds", "writer_repair"})
-"""Settings of the release before, which nobody could be advised how to set: named once more, and ignored."""
+"""Settings of the release before that nobody could be advised how to set: named in a warning, and ignored."""
 
 log = logging.getLogger("cairn.settings")
 

@@ -1,4 +1,4 @@
-"""Values that all servers of a library must agree on, as `retrieval.replicas` keeps them; and those of one process."""
+"""Values that all servers of a library share (`retrieval.replicas`), and those of one process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_VALUES = 10_000
 
 
 class SharedValues(Protocol):
-    """As `retrieval.replicas.CatalogueValues` says."""
+    """See `retrieval.replicas.CatalogueValues`."""
 
     def put(
         self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None
@@ -37,7 +37,7 @@ class _Kept:
 
 
 class OwnValues:
-    """In the memory of this process, for one without a library. The oldest of too many are forgotten."""
+    """In the memory of this process, for one without a library. The oldest of too many are dropped."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock, self._lock = clock, threading.Lock()

@@ -1,14 +1,12 @@
-"""JobRunner: threads that work off the library's queue of documents, in a server or in `cairn work`.
+"""JobRunner: threads that process the library's queue of documents, in a server or in `cairn work`. FolderWatcher: a
+thread that checks followed folders.
 
-- One takes whatever is next, the other only documents of people who have none at work: a file that takes long, or a
-  person's thousand files, keep nobody else waiting. With one person, one document is read at a time.
-- The queue is in the catalogue, so nothing here needs saving: a runner that dies leaves a job that another resumes.
+- One thread takes the next job, the other only documents of users who have none at work: a slow file, or a thousand
+  files of one user, hold up nobody else. With one user, one document is read at a time.
+- The queue is in the catalogue, so nothing here needs saving: if a runner dies, another resumes its job.
 - With nothing to read it lets the library describe its documents.
+- The watcher puts files into the queue; a later check completes what was read meanwhile.
 - Knows nothing of browsers or requests.
-
-FolderWatcher: a thread that looks at followed folders again and again while a server runs.
-
-It hands files to the queue, which `JobRunner` works off; a later look completes what was read meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ FIRST_LOOK_SECONDS, WATCH_SECONDS = 2.0, 60.0
 
 
 class FolderWatcher:
-    """Looks at the folders that are marked as watched, and at those `given`, until `stop`."""
+    """Checks the folders that are marked as watched, and those `given`, until `stop`."""
 
     def __init__(self, library: Library, given: Sequence[Path], *, interval_seconds: float = WATCH_SECONDS):
         self._library, self._interval_seconds = library, interval_seconds
@@ -48,7 +46,7 @@ class FolderWatcher:
         self._thread.join(10.0)
 
     def look(self, folder: FollowedFolder) -> None:
-        """One run. What keeps it from ending is logged, and the next look tries again."""
+        """One run. What keeps it from ending is logged, and the next run tries again."""
         try:
             for one in self._library.folders.run(folder.id):
                 if self._stopping.is_set():
@@ -82,14 +80,15 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Stopped(BaseException):
-    """The runner was asked to stop amid a job. Not an Exception: a job must not take it for its own failure."""
+    """The runner was asked to stop in the middle of a job. Not an Exception: a job must not take it for its own
+    failure."""
 
 
 class JobRunner:
-    """Works off waiting jobs until `stop`.
+    """Does waiting jobs until `stop`.
 
-    A failure of the library itself (full disk, locked database) is logged and retried, slower each time; failures of
-    a document are the job's own business.
+    A failure of the library itself (full disk, locked database) is logged and retried, slower each time; failures of a
+    document belong to its job.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class JobRunner:
         return self._num_busy > 0
 
     def drain(self) -> None:
-        """Begin nothing any more; what is at work goes on to its end, or until `stop`."""
+        """Begin no further job; running ones go on to their end, or until `stop`."""
         self._draining.set()
 
     def stop(self, timeout_seconds: float = 10.0) -> bool:

@@ -1,4 +1,4 @@
-"""Which writer: the one that a command or CAIRN_WRITER names, else the one chosen on the page."""
+"""Chooses the writer: the one that a command or CAIRN_WRITER names, else the one chosen on the page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def writer_opener(settings: Settings) -> Callable[[], Writer] | None:
 
 
 def key_of(settings: Settings, name: str, given: str | None = None) -> str | None:
-    """The key that was just given for a server, else that of the page's choice for it, else that of the settings."""
+    """The key just given for a server, else that of the page's choice for it, else that of the settings."""
     chosen = chosen_on_the_page(settings.home)
     return given or (chosen.key_for(name) if chosen else None) or settings.writer_key
 
@@ -81,7 +81,7 @@ def chosen_on_the_page(home: Path) -> Chosen | None:
 
 
 def choose(home: Path, name: str | None, key: str | None = None) -> None:
-    """Keep the choice of the page; None: no writer. `key`: a new one; without it that of the same server stays."""
+    """Store the choice of the page; None: no writer. `key`: a new one; without it that of the same server stays."""
     path = home / CHOICE_FILE
     if not name:
         path.unlink(missing_ok=True)

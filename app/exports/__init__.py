@@ -1,1 +1,1 @@
-"""What leaves the library: an answer as a file, a citation, the rows that programs get."""
+"""Exports: an answer as a file, a citation, the rows for programs."""

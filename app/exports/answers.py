@@ -77,7 +77,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
 
 
 def _moment(iso: str) -> str:
-    """A time in UTC as people write it."""
+    """A time in UTC in the usual form."""
     at = datetime.fromisoformat(iso).astimezone(UTC)
     return f"{at.day} {at:%B %Y, %H:%M} UTC"
 

@@ -1,1 +1,1 @@
-"""How much of the server one person, address or connection may take."""
+"""Limits: how much of the server one user, address or connection may use."""

@@ -1,14 +1,14 @@
-"""Connections: how many the server keeps, from whom, and how long a request may take to arrive.
+"""Connections: how many the server keeps, from which addresses, and how long a request may take to arrive.
 
-uvicorn has no such limits and wants none (its maintainers leave them to a proxy in front); without them a thousand
-requests that are never finished keep everybody else out.
+uvicorn has no such limits (its maintainers leave them to a proxy in front). Without them a thousand requests that are
+never finished keep all others out.
 
 - A request's head must arrive within seconds, its body at a low rate at least, and answers must be read.
-- Connections are limited for each address and in all. At a limit, the one that has waited longest for its request
-  gives its place to the new one, then one whose body drips in; only where all are at work is the new one refused.
-- Some room is kept for probes: there only `/healthz` and `/readyz` are answered, so that a server that is busy is not
-  taken for a dead one.
-- A reverse proxy brings everybody's connections and is limited in all only.
+- Connections are limited for each address and in all. At a limit a new connection replaces the one that has waited
+  longest for its request, else one whose body drips in; if all are at work, the new one is refused.
+- Some room is reserved for probes: there only `/healthz` and `/readyz` are answered, so that a busy server is not taken
+  for a dead one.
+- A reverse proxy brings the connections of all users and is limited in all only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""FairQueue: threads that work for many people and take one task of each in turn.
+"""FairQueue: threads that work for many users and take one task of each in turn.
 
-- Nobody waits longer for another's hundred tasks than for one of them; one person's tasks keep their order.
-- What waits is bounded, for each person and in all: beyond that a task is refused at once.
+- Nobody waits longer for another's hundred tasks than for one of them; the tasks of one user keep their order.
+- The number of waiting tasks is bounded, for each user and in all: beyond that a task is refused at once.
 - A person is any string: a user's id, an address.
 """
 

@@ -1,10 +1,10 @@
-"""How fast secrets may be guessed: wrong attempts are counted by account and by address.
+"""Limits how fast secrets may be guessed: wrong attempts are counted by account and by address.
 
-- An attempt is counted when it begins, and given back if it was right: a hundred at the same moment are a hundred.
-- Whoever signed in to an account from an address before is counted for that pair only: nobody can lock them out by
+- An attempt is counted when it begins, and taken back if it was right: a hundred at the same moment are a hundred.
+- A user who signed in to an account from an address before is counted for that pair only: nobody can lock them out by
   guessing from elsewhere, or at another account from the same address.
-- Servers of one library count together: what is known of attempts is in `SharedValues`.
-- Not the package `limits`: it knows fixed quotas, so five typing errors would lock a person out for minutes.
+- Servers of one library count together: attempts are in `SharedValues`.
+- Not the package `limits`: it has fixed quotas, so five typing errors would lock a user out for minutes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What whoever runs a server needs: figures, readiness, logs, an orderly end."""
+"""For the operator of a server: figures, readiness, logs, an orderly end."""

@@ -1,14 +1,11 @@
-"""Metrics: what a running server counts, as Prometheus reads it.
+"""Metrics that a running server counts, in the format of Prometheus, and its readiness.
 
-- One registry for each app; nothing lives at module level.
-- What passes (questions, requests, problems in the log) is counted as it happens; what stands (queues, jobs, stored
-  memory) is looked up when somebody asks.
-- No label holds what a person wrote or who they are: figures may be kept for years.
-
-Readiness: whether a server wants requests now, for whoever hands them out.
-
-A server is "starting" until its model is loaded, "ready" then, "failed" where the model could not be loaded (the log
-says why; requests that need none are answered), and "stopping" from the moment it is told to end.
+- One registry for each app; nothing is at module level.
+- Events (questions, requests, problems in the log) are counted as they happen; states (queues, jobs, stored memory) are
+  looked up when the metrics are read.
+- No label holds what a user wrote or who they are: figures may be kept for years.
+- A server is "starting" until its model is loaded, then "ready", "failed" if the model could not be loaded (the log
+  says why; requests that need none are answered), and "stopping" once it was told to end.
 """
 
 from __future__ import annotations
@@ -124,7 +121,7 @@ class Metrics:
 
 
 class Gauges(Collector):
-    """What is looked up when figures are read: readiness, queues, jobs, what is stored."""
+    """States that are looked up when the metrics are read: readiness, queues, jobs, what is stored."""
 
     def __init__(self, library: Library, readiness: Readiness, num_questions: Callable[[], tuple[int, int]]):
         """`num_questions`: those at work, and those that wait."""

@@ -1,8 +1,9 @@
-"""Every request gets an id, which its answer and all that is logged about it carry, and is counted.
+"""Gives every request an id, which its response and all its log lines carry, and counts it.
 
-- An id that comes with the request (`X-Request-Id`, as a front proxy sends it) is kept if it is one.
-- Which route takes a request is known innermost only, because middleware on the way may pass on a copy of the scope:
-  `WatchedRequests`, around everything, puts a dict into the scope, which `NotedRoutes`, beside the router, fills.
+- An id that comes with the request (`X-Request-Id`, as a front proxy sends it) is kept if it is valid.
+- Only the innermost app knows which route takes a request, because middleware on the way may pass on a copy of the
+  scope. So `WatchedRequests`, around everything, puts a dict into the scope, which `NotedRoutes`, next to the router,
+  fills.
 """
 
 from __future__ import annotations

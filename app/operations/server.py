@@ -1,7 +1,7 @@
-"""The web server's end: a server that is told to stop first finishes what it took on.
+"""Ends the web server in order: a server that is told to stop first finishes what it took on.
 
 On SIGTERM, as service managers and orchestrators send it: readiness goes off and new questions are refused at once,
-while answers that came go on, for a limited time; then the server ends. On Ctrl-C, or a second SIGTERM, it ends now.
+while answers in progress go on, for a limited time; then the server ends. On Ctrl-C, or a second SIGTERM, it ends now.
 """
 
 from __future__ import annotations
