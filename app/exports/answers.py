@@ -64,7 +64,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         passages=[(passage, list(_pieces(passage, strongest))) for passage in answer.passages],
         pictures=[_picture(library, *page) for page in marked[:MAX_PICTURES]],
         left_out=max(0, len(marked) - MAX_PICTURES),
-        heat=_heat(answer),
+        heat=_attention_map(answer),
         record=answer_as_json(library, answer),
         written_at=_moment(answer.created_at),
         model=answer.model.rstrip("/").rsplit("/", 1)[-1],  # without the folder in which it lies
@@ -104,12 +104,12 @@ def attended(answer: Answer) -> bool:
     return answer.shows_attention or (answer.writer is not None and answer.memory_share > 0)
 
 
-Marks = list[tuple[PageBox, float]]
+Highlights = list[tuple[PageBox, float]]
 
 
-def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, Marks]]:
+def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, Highlights]]:
     """(a passage on the page, page, boxes with their opacities) of every page with boxes, strongest passage first."""
-    pages: dict[tuple[str, int], tuple[Passage, Marks]] = {}
+    pages: dict[tuple[str, int], tuple[Passage, Highlights]] = {}
     for passage in answer.passages:
         for block in passage.blocks:
             for box in sorted(block.boxes, key=lambda one: one.page):
@@ -118,7 +118,7 @@ def _marked_pages(answer: Answer, strongest: float) -> list[tuple[Passage, int, 
     return [(passage, page, boxes) for (_, page), (passage, boxes) in pages.items()]
 
 
-def _picture(library: Library, passage: Passage, page: int, boxes: Marks) -> dict[str, Any]:
+def _picture(library: Library, passage: Passage, page: int, boxes: Highlights) -> dict[str, Any]:
     shown = {"title": passage.title or passage.source, "page": page, "boxes": boxes}
     try:
         png = library.documents.page_image(passage.document_id, page, width_px=PICTURE_WIDTH_PX)
@@ -127,7 +127,7 @@ def _picture(library: Library, passage: Passage, page: int, boxes: Marks) -> dic
     return {**shown, "png": base64.b64encode(png).decode()}
 
 
-def _heat(answer: Answer) -> list[tuple[int, list[tuple[float, float]]]]:
+def _attention_map(answer: Answer) -> list[tuple[int, list[tuple[float, float]]]]:
     """(layer, for each head its attention over all blocks and the opacity of its cell)."""
     sums = [
         [sum(rows[layer][head] for rows in answer.heat.values()) for head in range(answer.heads)]
