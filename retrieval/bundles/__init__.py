@@ -1,1 +1,1 @@
-"""Libraries in a file: documents with their memory, exported, and imported without being read again."""
+"""Bundles: documents with their memory in one file, exported, and imported without being read again."""

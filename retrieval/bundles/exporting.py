@@ -1,4 +1,4 @@
-"""Documents on their way out: into the file of a bundle, each byte checked against the catalogue as it is copied."""
+"""Export: documents into the file of a bundle, each byte checked against the catalogue as it is copied."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SPARE_BYTES = 64 << 20
 
 
 def export_bundle(workspace: Workspace, whole: Catalogue, chosen: Sequence[Document], into: Path) -> Exported:
-    """Write the ready ones of these documents to the new file `into`, which has its name only once it is complete.
+    """Write those of these documents that are ready to the new file `into`, which gets its name once it is complete.
 
-    `whole`: the administrator's catalogue, which knows memory files; `workspace` acts for whoever exports. Raises
+    `whole`: the administrator's catalogue, which knows memory files; `workspace` acts for the exporting user. Raises
     `InvalidRequest`, `DamagedMemory`, `NotEnoughSpace`, `OSError`.
     """
     if into.exists():
@@ -82,7 +82,7 @@ def _check_space(into: Path, needed_bytes: int) -> None:
 
 
 def _add(bundle: BundleWriter, folder: str, workspace: Workspace, document: Document, shards: Sequence[Shard]) -> None:
-    """All files are opened before anything is written: a deletion meanwhile takes none of them away."""
+    """All files are opened before anything is written, so that a deletion meanwhile does not affect the export."""
     with ExitStack() as opened:
         try:
             memory = [opened.enter_context(workspace.store.blobs.copy(one.name)) for one in shards]

@@ -1,8 +1,8 @@
-"""Documents on their way in: out of the file of a bundle, without being read again.
+"""Import: documents out of the file of a bundle, without being read again.
 
 - The whole file is checked before anything is changed: hashes, sizes, rows against text, memory against model.
-- Each document arrives at once: files first, then all of its rows in one transaction. After a crash the same command
-  goes on; what was imported is recognised by its content.
+- Each document is imported at once: files first, then all of its rows in one transaction. After a crash the same
+  command goes on: it recognises imported documents by their content.
 - The memory of another model is of no use here: such a bundle is refused, or its originals are read.
 """
 
@@ -40,14 +40,14 @@ from storage.recovery import write_sidecar
 
 
 class Bundles:
-    """Of the library as one person sees it."""
+    """Of the library in the view of one user."""
 
     def __init__(self, view: View):
         self._view, self._workspace, self._whole = view, view.workspace, view.whole
 
     @catalogue_errors()
     def export_to(self, path: Path, *, collection_id: str | None = None) -> Exported:
-        """Write all documents that may be read, or those of one collection, to a new file.
+        """Write all documents that the user may read, or those of one collection, to a new file.
 
         Raises NotFound, InvalidRequest, DamagedMemory, NotEnoughSpace.
         """
@@ -66,12 +66,12 @@ class Bundles:
         on_checked: Callable[[int], None] = lambda documents: None,
         run_job: Callable[[Job], Job] | None = None,
     ) -> Iterator[ImportedDocument]:
-        """Take in every document of a bundle, without reading it again; one result each, as they arrive.
+        """Import every document of a bundle, without reading it again; yields one result each.
 
-        `collection`: all go there, instead of to collections named as they were. `reingest`: read the originals with
-        this model (`run_job` runs a job to its end). `on_checked` is told the number of documents once the whole file
-        was found right. Raises ForeignBundle, InvalidRequest for a name of which nothing can be kept, NotEnoughSpace
-        and `storage.bundle.BadBundle`: then nothing was changed.
+        `collection`: for all of them, instead of collections of their old names. `reingest`: read the originals with
+        this model (`run_job` does a job). `on_checked` gets the number of documents once the whole file was found
+        right. Raises ForeignBundle, InvalidRequest for a name that cannot be used, NotEnoughSpace and
+        `storage.bundle.BadBundle`: then nothing was changed.
         """
         # The model's libraries take seconds to import.
         from retrieval.index.inverted_index import index_terms

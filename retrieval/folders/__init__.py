@@ -1,1 +1,1 @@
-"""Folders whose files are followed: what is new, changed, moved or gone there happens to the documents too."""
+"""Followed folders: new, changed, moved and removed files there change the documents of the library."""

@@ -24,7 +24,7 @@ _MOST_PROBLEMS = 20
 
 
 class Folders:
-    """Of the whole library: paths of the machine are its administrator's business."""
+    """Of the whole library, for its administrator: paths of the machine concern nobody else."""
 
     def __init__(self, view: View):
         self._view, self._catalogue, self._home = view, view.catalogue, view.workspace.home
@@ -39,9 +39,9 @@ class Folders:
         removed: str | None = None,
         watched: bool | None = None,
     ) -> FollowedFolder:
-        """Remember a folder, or change how it is followed; None leaves a setting as it is.
+        """Follow a folder, or change how it is followed; None leaves a setting as it is.
 
-        `owner_id`: whose its documents become. Raises InvalidRequest.
+        `owner_id`: owner of its documents. Raises InvalidRequest.
         """
         if removed is not None and removed not in REMOVED:
             raise InvalidRequest(f"Documents of removed files: {', '.join(REMOVED)}, not {removed!r}.")
@@ -72,10 +72,10 @@ class Folders:
     def run(
         self, folder_id: str, *, read: Callable[[Job], Job] | None = None, options: FollowOptions | None = None
     ) -> Iterator[FileChange | FolderReport]:
-        """One look at a folder: what was done about each file as it happens, then the report, which is kept.
+        """Check a folder once: yields what was done about each file, then the report, which is stored.
 
-        `read` runs a job to its end; without it files are handed to the queue, and a later run completes them. Raises
-        NotFound, InvalidRequest (also while another run looks at the same folder), and what concerns every file.
+        `read` does a job in this thread; without it files go to the queue, and a later run completes them. Raises
+        NotFound, InvalidRequest (also during another run over the same folder), and what concerns every file.
         """
         folder = self._catalogue.folder(folder_id)
         began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
@@ -101,7 +101,7 @@ class Folders:
         yield report
 
     def _throw_away(self, document: Document) -> None:
-        """A bundle in the trash, from which it can be imported again until the trash is emptied."""
+        """A bundle in the trash, which can be imported until the trash is emptied."""
         into = Trash(self._home).place_for(f"{PurePosixPath(document.source).name[:100]}.cairn")
         export_bundle(self._view.workspace, self._catalogue, [document], into)
 

@@ -1,15 +1,12 @@
-"""One run over a followed folder: compare what lies there with what was read from it, and do what is needed.
+"""One run over a followed folder: compare its files with what was read from it, and do what is needed.
 
-- A file whose size and times are as they were is not opened. Otherwise its content decides: the same content is the
-  same document, also under another name.
-- A changed file is read as a new document, which takes the place of the old one once it is complete.
-- Each step is recorded before the next one: after a crash the next run goes on, and what was being read resumes.
-- A file that changes while it is looked at is left for the next run.
-
-What lies in a folder now: the files that can be read, and what is not followed and why.
-
-Hidden files and folders, symbolic links (which may lead in circles, or out of the folder), special files and other
-formats are not followed.
+- A file whose size and times are unchanged is not opened. Otherwise its content decides: the same content is the same
+  document, also under another name.
+- A changed file is read as a new document, which replaces the old one once it is complete.
+- Each step is recorded before the next one: after a crash the next run goes on, and unfinished reading resumes.
+- A file that changes while it is being checked is left for the next run.
+- Hidden files and folders, symbolic links (which may lead in circles, or out of the folder), special files and other
+  formats are not followed.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
 
 
 def stamp_of(path: Path) -> str:
-    """Size and times of a file: as long as they stay, its content is taken to be the same. Raises `OSError`."""
+    """Size and times of a file: while they are unchanged, its content is taken to be unchanged. Raises `OSError`."""
     return _stamp(path.lstat())
 
 
@@ -134,7 +131,7 @@ DELETED_BY_HAND = "its document was deleted in the library"
 
 @dataclass(frozen=True)
 class _Fresh:
-    """A file whose content has to be looked at."""
+    """A file whose content has to be compared."""
 
     source: str
     stamp: str
@@ -201,7 +198,7 @@ class FolderRun:
     # Files that are as they were
 
     def _known(self, file: FolderFile | None, stamp: str) -> FileChange | None:
-        """What there is to say without looking into the file; None: it has to be looked into."""
+        """The result where size and times tell it; None: the content has to be compared."""
         if file is None:
             return None
         if file.next_document_id is not None:

@@ -77,7 +77,7 @@ TURN_SECONDS = 20.0  # of one person's document while others wait; the file's te
 
 
 class _GaveWay(Exception):
-    """The job's turn is over."""
+    """The job's time slice is over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,8 @@ class Ingestion:
     def run(self) -> Job:
         """To its end: done, failed (with its reason), cancelled or queued again. What is stored stays for a retry.
 
-        If the job was lost to another worker, as it is there."""
+        If the job was lost to another worker, it is returned as that worker has it.
+        """
         job = self._job
         try:
             with kept_lease(self._catalogue, job):
@@ -313,7 +314,7 @@ def _sentence(error: OSError | MemoryError | RuntimeError | SystemError) -> str:
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:
-    """Take a job; None if somebody else has it or it has ended. Jobs of workers that died or fell silent are taken
+    """Take a job; None if another worker has it or it has ended. Jobs of workers that died or fell silent are taken
     over."""
     _recover(workspace)
     return workspace.catalogue.claim_job(job_id, this_worker())

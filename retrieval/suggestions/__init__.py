@@ -1,1 +1,1 @@
-"""What a document is about: a short description, and questions that it can really answer."""
+"""Suggestions: a short description of each document, and questions that it can really answer."""

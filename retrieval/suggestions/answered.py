@@ -1,4 +1,4 @@
-"""Which questions a document answers: found out by asking them of it, as a person would. No answer is kept."""
+"""Finds out which questions a document answers, by asking them. No answer is stored."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Asker:
     document_id: str
 
     def probability(self, candidate: Candidate) -> float:
-        """How sure it is that the document answers with the very sentence that the question was made from; 0 where it
-        quotes another, or only perhaps. Lets everybody's questions go first."""
+        """Probability that the document answers with the very sentence that the question was made from; 0 if it quotes
+        another, or only perhaps. Questions of users go first."""
         question = Question(
             text=candidate.question, k=DEFAULT_K, quote=True, scope=Scope(document_ids=(self.document_id,))
         )

@@ -1,6 +1,6 @@
-"""Descriptions of documents, made one after the other when there is nothing else to do, and the questions they suggest.
+"""Describes documents one by one when there is nothing else to do, and suggests questions.
 
-Opening a library imports this: what needs the model's libraries is imported where it is needed.
+Opening a library imports this module: it imports the model's libraries where they are needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Tally:
 
 
 class Descriptions:
-    """Of the documents that one person may see. What is made is read by everybody who may see the document."""
+    """Of the documents that one user may see. A description is shared by all who may see the document."""
 
     def __init__(self, view: View, tally: _Tally | None = None):
         self._view, self._tally = view, tally or _Tally()
@@ -62,7 +62,7 @@ class Descriptions:
     @catalogue_errors()
     def suggestions(self, count: int = 3, *, within: Scope | None = None) -> list[Suggestion]:
         """Questions that the newest documents in scope can answer, of as many documents as possible. Raises NotFound
-        and InvalidRequest for a scope that a question could not have either."""
+        and InvalidRequest for a scope that is wrong for a question too."""
         wanted = scope_documents(self._view.catalogue, within) if within not in (None, Scope()) else None
         ready = [one for one in self._newest() if one.state == "ready" and (wanted is None or one.id in wanted)]
         newest = ready[:_LOOKED_AT]
@@ -79,7 +79,7 @@ class Descriptions:
     def make_next(self) -> bool:
         """Describe one document that has no description yet, when there is nothing else to do. False if all have one.
 
-        The questions of a description are tried at the model, behind everybody's own. Raises PermissionDenied for a
+        The questions of a description are tried at the model, behind those of users. Raises PermissionDenied for a
         user.
         """
         self._view.check_administrator()

@@ -1,4 +1,4 @@
-"""The words and phrases that a document speaks of most."""
+"""Keyphrases: the words and phrases that tell most about a document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def word_class(name: str) -> frozenset[str]:
 
 @cache
 def asked_verbs() -> dict[str, str]:
-    """Verb as it stands in a text -> as it stands behind "does" or "do"."""
+    """Verb as it is in a text -> as it is behind "does" or "do"."""
     return dict(_tables()["asked"])  # type: ignore[arg-type]
 
 
@@ -37,7 +37,7 @@ _FEWEST = 3  # times that a term stands in the document
 
 
 def key_terms(text: str) -> list[str]:
-    """The most telling terms of up to three words, the strongest first, as they are mostly written."""
+    """The most telling terms of up to three words, the strongest first, in their most frequent spelling."""
     seen: Counter[str] = Counter()
     written: dict[str, Counter[str]] = {}
     for phrase in _phrases(text, word_class("common") | function_words(text)):

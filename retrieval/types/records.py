@@ -1,6 +1,5 @@
-"""What the library reports about what it holds and does: documents, collections, jobs, sizes, damage, figures and
-tables. Plain values.
-"""
+"""The library's reports on its contents and work: documents, collections, jobs, sizes, damage, figures and tables.
+Plain values."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ class FolderReport(Record):
 @dataclass(frozen=True)
 class FollowedFolder(Record):
     """`removed`: what happens to documents of files that are gone ("keep", "trash", "delete"); `watched`: a server
-    looks at it again and again; `report` of its last run; `problem`: why the last run did not end."""
+    checks it regularly; `report` of its last run; `problem`: why the last run did not end."""
 
     id: str
     path: str
@@ -82,9 +81,9 @@ class FollowedFolder(Record):
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """`again`: read also what was deleted by hand in the library; `every_byte`: compare contents even where size and
-    times are as they were; `emptied`: the folder may really be empty now; `settle_seconds`: a file that was written
-    to within this time is looked at a second time."""
+    """`again`: also read what was deleted by hand in the library; `every_byte`: compare contents even if size and times
+    are unchanged; `emptied`: the folder may really be empty now; `settle_seconds`: a file that was written to within
+    this time is checked a second time."""
 
     again: bool = False
     every_byte: bool = False
@@ -112,8 +111,8 @@ ACTIVE_STATES = ("queued", "running")
 
 @dataclass(frozen=True)
 class Scope(Record):
-    """Which documents a question may see: these documents and all of these collections (both empty = everything), of
-    them those that meet all conditions in `where`, written as in `storage.properties`."""
+    """The documents that a question may see: these documents and all of these collections (both empty = everything),
+    restricted to those that meet all conditions in `where`, written as in `storage.properties`."""
 
     document_ids: tuple[str, ...] = ()
     collection_ids: tuple[str, ...] = ()
@@ -122,8 +121,8 @@ class Scope(Record):
 
 @dataclass(frozen=True)
 class Collection(Record):
-    """`owner`: name of the user whose it is, empty if nobody's; `mine`: who looks may change it; `shared_with`,
-    `groups`: names of users and groups, told to its owner only."""
+    """`owner`: name of the owner, empty without one; `mine`: the caller may change it; `shared_with`, `groups`: names
+    of users and groups, for its owner only."""
 
     id: str
     name: str
@@ -162,8 +161,8 @@ class Document(Record):
 
 @dataclass(frozen=True)
 class Description(Record):
-    """What a document is about. `kind`: of file, in words; `first_lines`: how its text begins; `key_terms`: what it
-    speaks of most; `questions`: such as it can really answer, none until they have been tried."""
+    """What a document is about. `kind`: of file, in words; `first_lines`: its beginning; `key_terms`: its keyphrases;
+    `questions`: those that it can really answer, none until they have been tried."""
 
     document_id: str
     kind: str
@@ -182,13 +181,13 @@ class Suggestion(Record):
 
 
 ALREADY_STORED = "already stored"
-"""How the note of a job begins that had nothing to do."""
+"""The beginning of the note of a job that had nothing to do."""
 
 
 @dataclass(frozen=True)
 class Job(Record):
     """One file on its way into the memory. `eta_seconds` is None while unknown; `note` e.g. `ALREADY_STORED`;
-    `cancelling`: it was told to stop and has not yet."""
+    `cancelling`: it was told to stop and has not yet stopped."""
 
     id: str
     document_id: str
@@ -216,7 +215,7 @@ class Job(Record):
 
     @property
     def share(self) -> float:
-        """Of its stage that is done, from 0 to 1: of the pages before the model reads, of the tokens then."""
+        """The finished share of its stage, from 0 to 1: of the pages before the model reads, then of the tokens."""
         before = self.stage in ("extracting", "recognising")
         done, total = (self.pages_done, self.pages) if before else (self.tokens_done, self.tokens)
         return min(1.0, done / total) if total else 0.0
@@ -274,8 +273,8 @@ class PageText(Record):
 
 @dataclass(frozen=True)
 class SetAside(Record):
-    """Text of a file that is never quoted, because it is deleted, hidden or no part of what the document says. `kind`:
-    why ("deleted", "hidden", "header"...); `page` from 1."""
+    """Text of a file that is never quoted: it is deleted, hidden, or not part of the document's content. `kind`: why
+    ("deleted", "hidden", "header"...); `page` from 1."""
 
     kind: str
     page: int
@@ -318,7 +317,8 @@ class VerifyReport(Record):
 
 @dataclass(frozen=True)
 class RepairReport(Record):
-    """Documents that were read again, those that could not be (their file is gone or damaged), and blocks rewritten."""
+    """Documents that were read again, those that could not be (their file is gone or damaged), and the number of blocks
+    rewritten."""
 
     repaired: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
@@ -328,8 +328,8 @@ class RepairReport(Record):
 
 @dataclass(frozen=True)
 class GcReport(Record):
-    """`files`: those that no catalogue row knows, swept into the trash, and their `swept_bytes`; `freed_bytes`: what
-    the disk got back."""
+    """`files`: those that no catalogue row names, swept into the trash, and their `swept_bytes`; `freed_bytes` on the
+    disk."""
 
     files: tuple[str, ...]
     swept_bytes: int
@@ -337,7 +337,7 @@ class GcReport(Record):
 
 
 def page_of(number: int) -> int:
-    """The public page, counted from 1, of a page number as the catalogue and extraction keep it, counted from 0."""
+    """The public page number, from 1, of the number from 0 in the catalogue and in extraction."""
     return number + 1
 
 

@@ -1,4 +1,4 @@
-"""What a writer is: passages and a question in, tokens out.
+"""The interface of writers: passages and a question in, tokens out.
 
 - A writer knows nothing of the library: no catalogue, no search, no tools. All that it reads is in the request.
 - Opening one is cheap; weights are loaded and servers are called by the first `write`.
@@ -12,15 +12,15 @@ from typing import Literal, Protocol
 
 WriterKind = Literal["local", "server"]
 Finish = Literal["stop", "length", "cancelled", "repeated"]
-"""Repeated: it said the same again and again, and was stopped."""
+""""repeated": it repeated itself and was stopped."""
 
 
 @dataclass(frozen=True)
 class WriterPassage:
-    """A passage as the writer is shown it. `number` counts from 1 and is what the answer cites; `pages` count from 1.
+    """A passage in the form for a writer. `number` counts from 1 and is what the answer cites; `pages` count from 1.
 
-    `text` is a segment of its document (`retrieval.writers.passages`): the same document gives the same segments
-    whatever is asked, so that what a writer made of one can be kept.
+    `text` is a segment of its document (`retrieval.writers.passages`): the same document gives the same segments for
+    every question, so that keys and values of one can be stored.
     """
 
     number: int
@@ -40,21 +40,21 @@ class Turn:
 
 @dataclass(frozen=True)
 class WriterRequest:
-    """What to write, in the likeliest words. How it becomes a prompt, `retrieval.writers.prompt` says."""
+    """What to write. `retrieval.writers.prompt` makes a prompt of it."""
 
     instruction: str
     question: str
     passages: tuple[WriterPassage, ...] = ()
     conversation: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was written down before about parts of documents; numbers in them are kept."""
+    """Earlier notes on parts of documents; numbers in them are kept."""
     max_tokens: int = 512
 
 
 @dataclass(frozen=True)
 class WriterToken:
-    """A piece of text. `logprob` in nats; `passage_attention`: share of the token's attention that each passage got,
-    in the order of the request. None where the writer does not tell."""
+    """A piece of text. `logprob` in nats; `passage_attention`: share of the token's attention on each passage, in the
+    order of the request. None where the writer gives none."""
 
     text: str
     logprob: float | None = None
@@ -63,8 +63,8 @@ class WriterToken:
 
 @dataclass(frozen=True)
 class Written:
-    """How a writer came to its end. `stored_share`: share of the passages' tokens whose keys and values were stored
-    already; `repair`: share of these that was computed again. None where nothing is stored."""
+    """How a writer ended. `stored_share`: share of the passages' tokens whose keys and values were stored already;
+    `repair`: share of these that was recomputed. None where nothing is stored."""
 
     finish: Finish = "stop"
     stored_share: float | None = None
@@ -79,7 +79,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is shown: the checkpoint, or the server's model, for whose name a server may be asked."""
+        """For users: the checkpoint, or the server's model, for whose name a server may be asked."""
 
     @property
     def kind(self) -> WriterKind: ...
@@ -90,8 +90,8 @@ class Writer(Protocol):
 
     @property
     def weights(self) -> int | None:
-        """How many it has, as far as that is known: a small one is given less to read. Raises `WriterError`."""
+        """Their number, as far as it is known: a small writer gets less to read. Raises `WriterError`."""
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
-        """Gives the tokens as they come. Returns early once `cancelled()`. Raises `WriterError` for whatever keeps it
-        from writing, before or between tokens; `InvalidRequest` for passages that are too long for it."""
+        """Yields the tokens as they come. Returns early once `cancelled()`. Raises `WriterError` for any failure,
+        before or between tokens; `InvalidRequest` for passages that are too long for it."""

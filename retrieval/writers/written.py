@@ -1,14 +1,12 @@
-"""Ask with a writer: find passages, let the writer word the answer, look its sentences up, keep it with its evidence.
+"""Ask with a writer: find passages, let the writer word the answer, check its sentences, store it with its evidence.
 
-- The finder's turn at the model ends before the writer begins, so that a slow writer holds nobody up.
-- Whatever keeps the writer from its end, the question keeps its passages and says what happened.
-- A sentence that the search would have quoted stands beside the answer, and in its place where the documents support
+- The finder gives its slot at the model back before the writer begins, so that a slow writer holds up nobody.
+- If the writer fails, the answer keeps its passages and says what happened.
+- The sentence that search would have quoted stands next to the answer, and in its place where the documents support
   none of it (`retrieval.writers.claims`).
-- What a document says decides nothing here: which passages there are, what is cited and what is checked follow from
+- Text of documents decides nothing here: which passages there are, what is cited and what is checked follow from
   search, and from the numbers in the answer. A writer has no tools.
-
-What becomes of a writer's words once they were looked up: they stay, get the citations that the check found, or give
-way to what the model that searches would have quoted.
+- After the check the writer's words stay, get the citations that the check found, or are replaced by the quotation.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ from retrieval.writers.whole_documents import WholeDocuments, is_whole_document_
 
 @dataclass(frozen=True)
 class Wording:
-    """The text of an answer with all that refers to places in it. `set_aside`: what the writer wrote, where the text is
+    """The text of an answer with all that refers to places in it. `set_aside`: what the writer wrote, if the text is
     not its own."""
 
     text: str
@@ -73,7 +71,7 @@ class Wording:
 
 
 def in_its_place(wording: Wording, beside: Beside) -> Wording:
-    """The quotation instead of the writer's words, or that there is none."""
+    """The quotation in place of the writer's words, or that there is none."""
     if beside.quotation is None:
         nothing = AnswerToken(NOTHING_FOUND, None, 0.0, ())
         return Wording(NOTHING_FOUND, (nothing,), (), (), wording.passages, "not_found", wording.text)
@@ -91,8 +89,8 @@ def in_its_place(wording: Wording, beside: Beside) -> Wording:
 
 
 def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
-    """With the number of the passage behind each sentence that one supports. `given`: what the writer was
-    given, in the order of its numbers; what else a sentence was found in has the number of its place in the answer."""
+    """With the number of a passage behind each sentence that it supports. `given`: what the writer was given, in the
+    order of its numbers; further passages get the number of their place in the answer."""
     text, added = wording.text, 0
     passages, citations, claims = list(wording.passages), [], []
     for claim in sorted(wording.claims, key=lambda one: one.start):
@@ -110,7 +108,7 @@ def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
 
 
 def with_cited_passages_only(wording: Wording) -> Wording:
-    """Without the passages that neither a number nor a sentence leads to."""
+    """Without passages that are neither cited nor support a sentence."""
     used = {one.passage for one in wording.citations} | {one.passage for one in wording.claims}
     kept = [place for place in range(len(wording.passages)) if place in used]
     place_of = {place: at for at, place in enumerate(kept)}
