@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-BESIDE = 0.5
+NEIGHBOUR_SHARE = 0.5
 """Share of the neighbours in the score of a block."""
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -94,7 +94,7 @@ def block_scores(best_QC: Tensor, place_C: Tensor) -> Tensor:
     around_QC = own_QC.clone()
     around_QC[:, 1:][:, follows] = torch.maximum(around_QC[:, 1:], own_QC[:, :-1])[:, follows]
     around_QC[:, :-1][:, follows] = torch.maximum(around_QC[:, :-1], own_QC[:, 1:])[:, follows]
-    scores_C = ((1 - BESIDE) * own_QC.square() + BESIDE * around_QC.square()).sum(0).sqrt()
+    scores_C = ((1 - NEIGHBOUR_SHARE) * own_QC.square() + NEIGHBOUR_SHARE * around_QC.square()).sum(0).sqrt()
     return torch.empty_like(scores_C).index_copy_(0, order, scores_C)
 
 

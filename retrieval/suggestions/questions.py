@@ -261,7 +261,7 @@ class Candidate:
 def candidates(text: str, boilerplate: Callable[[int], bool]) -> Iterator[Candidate]:
     """All questions of a text, in its order. boilerplate: whether a character is in it."""
     for start, stop in sentence_borders(text):
-        sentence = _without_asides(" ".join(text[start:stop].split()))
+        sentence = _without_brackets(" ".join(text[start:stop].split()))
         if boilerplate(start) or not _SHORTEST <= len(sentence) <= _LONGEST or not _is_prose(sentence):
             heading = _HEADING.fullmatch(sentence)
             if heading and not boilerplate(start) and not set(sentence.casefold().split()) & _ELSEWHERE:
@@ -274,7 +274,7 @@ def candidates(text: str, boilerplate: Callable[[int], bool]) -> Iterator[Candid
                 break
 
 
-def _without_asides(sentence: str) -> str:
+def _without_brackets(sentence: str) -> str:
     """Without brackets, unless they hold a short form: "(van Viegen et al., 2021)"."""
     for _ in range(2):  # brackets within brackets
         sentence = _BRACKETS.sub("", sentence)
