@@ -37,7 +37,7 @@ def main() -> None:
             rows += [json.loads(line) for line in lines]
     drawn = random.Random(0).sample(rows, arguments.questions)
     searched, first, whole, tokens = [], [], [], 0
-    with tempfile.TemporaryDirectory() as home, open_library(load_settings({}, home=Path(home) / "home")) as library:
+    with tempfile.TemporaryDirectory() as home, open_library(load_settings(home=Path(home) / "home")) as library:
         contexts = sorted({row["context"] for row in drawn})
         for number, context in enumerate(contexts):
             file = Path(home) / f"{number}.txt"

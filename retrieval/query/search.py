@@ -32,6 +32,7 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
 from retrieval.index.terms import described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.decide import confidence_of
+from retrieval.query.numbered import blocks_of_parts, numbers_in
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
@@ -150,8 +151,10 @@ def find_blocks(
             )
         held = postings_of(workspace, snapshot, question.asked.terms, within)
         proposed_P = ranking.positions
+        parts_P = _named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.positions)
         if len(proposed_P) < in_scope:
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), held.proposed()))
+            proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), parts_P.numpy()))
         newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         matches = TokenMatches(snapshot, question.queries_QWGD)
@@ -160,6 +163,8 @@ def find_blocks(
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     asked = question.asked
     ranked_C, missing_of = _with_words(workspace, snapshot, asked.terms, held, newest_first_C, scores_C)
+    for position in parts_P.flip(0):  # the best last, so that it comes first
+        ranked_C[newest_first_C == position] = ranked_C.amax() + 1e-3
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     # what a survey is asked for with ("summarise the report") need not stand in it
     missing = missing_of(kept) - asked.dates  # which have stood in other words already
@@ -168,6 +173,27 @@ def find_blocks(
     return SearchResult(
         question, titles, positions_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
     )
+
+
+def _named_parts(
+    workspace: Workspace,
+    snapshot: MemorySnapshot,
+    text: str,
+    asked: Set[str],
+    held: Postings,
+    proposed_P: Tensor,
+) -> Tensor:
+    """Positions of blocks that begin a part which the question names by its number, in documents that it calls by name
+    before others, and of these in the one that landmarks propose first."""
+    named = numbers_in(text)
+    holding = [held.positions_of[number] for _, number in named if number in held.positions_of]
+    if not holding:
+        return torch.zeros(0, dtype=torch.long)
+    positions_P = torch.from_numpy(np.unique(np.concatenate(holding)))
+    called = _named_terms(workspace, snapshot.documents_of(positions_P), asked)
+    near = {one: at for at, one in enumerate(dict.fromkeys(snapshot.documents_of(proposed_P)))}
+    documents = sorted(called, key=lambda one: (-len(called[one]), near.get(one, len(near)), one))
+    return blocks_of_parts(workspace.catalogue, snapshot, named, positions_P, documents)
 
 
 def _with_words(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.query.numbered import in_numbered, numbers_in
+from tests.tiny_model import shipped_model
 
 AGREEMENT = """Service agreement
 
@@ -58,3 +59,26 @@ def test_a_sentence_stands_under_the_number_above_it_whatever_says_what_that_num
 def test_numbers_with_units_dates_and_codes_name_no_part():
     assert numbers_in("Is 2.5 kg in section 12 or rule 3.1.2?") == {("section", "12"), ("rule", "3.1.2")}
     assert not numbers_in("Is VK-2040 from 2026-03-12 worth 1,200 or 3.50?")
+
+
+@pytest.fixture
+def contracts(open_library, tmp_path):
+    """Two contracts of sixty sections with the same numbers, each with a list of contents; no two sections say the
+    same."""
+    library = open_library(model=shipped_model())
+    for town in ("Bergen", "Skagen"):
+        heads = [f"{number}.{part} Goods of {town} {number} {part}" for number in range(1, 7) for part in range(1, 11)]
+        body = "\n\n".join(
+            f"{head}\n\nThe goods of this part are carried by ship, kept dry and counted {at} times in the port. "
+            "They are insured by whoever sends them, and whoever receives them looks at them within a week."
+            for at, head in enumerate(heads, 1)
+        )
+        (tmp_path / f"{town}.txt").write_text(f"Contract of {town}\n\n" + "\n".join(heads) + f"\n\n{body}")
+        library.jobs.run(library.documents.submit(tmp_path / f"{town}.txt").id)
+    return library
+
+
+def test_a_part_named_by_its_number_is_found_whatever_it_is_about(contracts):
+    for town, number, times in (("Bergen", "3.7", 27), ("Skagen", "5.10", 50), ("Skagen", "1.1", 1)):
+        (first, *_) = contracts.search(f"What does section {number} of the {town} contract say?", k=4)
+        assert first.source == f"{town}.txt" and f"counted {times} times" in first.text
