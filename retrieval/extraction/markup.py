@@ -20,6 +20,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.line_ends import LINE_HYPHENS, Words, join_words
+from retrieval.extraction.mathml import FormulaBuilder
 from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
 from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, is_number, text_rows, ticked_first
 
@@ -186,6 +187,7 @@ def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
 _STATEMENT = re.compile(r"^(\w[\w -]*):[ \t]*(.*)$", re.M)
 _STATED_IN_FRONT = ("title", "author", "date", "language", "subject")
+_FIRST_TAG = re.compile(r"\s*</?([A-Za-z][\w-]*)[\s/>]")
 _TASK = re.compile(r"^(\s*(?:[-*+]|\d+[.)]) )\[([ xX])\] (.*)$", re.M)
 
 
@@ -234,10 +236,20 @@ def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
         elif token.level == 0 and token.type == "table_open":
             rows = list(map(_cells, map(set_aside, lines[start : start + 1] + lines[start + 2 : end])))
             blocks.append((0, "\n".join(text_rows(rows, named=1))))
+        elif token.level == 0 and token.type == "html_block" and _is_html(text):
+            page = read_html(set_aside(text).encode(), "utf-8")
+            blocks += page.blocks
+            asides += page.asides
         elif token.level == 0:
             text = text if token.type in ("fence", "code_block") else set_aside(text)
             blocks.append((0, _TASK.sub(_task, text)))
     return blocks
+
+
+def _is_html(text: str) -> bool:
+    """Whether a block begins with a part of a web page, and not with a word that its author put between such signs."""
+    found = _FIRST_TAG.match(text)
+    return found is not None and found[1].lower() in _BLOCK | _HEADINGS.keys() | {"center", "td", "th"}
 
 
 def _task(found: re.Match[str]) -> str:
@@ -254,7 +266,7 @@ def _cells(line: str) -> list[str]:
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
 
-_SILENT = {"script", "style", "iframe", "object", "head", "canvas", "annotation", "annotation-xml"}
+_SILENT = {"script", "style", "iframe", "object", "head", "canvas"}
 _BLOCK = {
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset",
     "figcaption", "figure", "footer", "form", "header", "hr", "legend", "li", "main", "nav", "ol", "p", "pre",
@@ -271,6 +283,12 @@ _HIDES = re.compile(
     r"display:none|visibility:hidden|mso-hide:all|(?:opacity|font-size|max-height):0(?:\.0*)?(?:px|pt|em|%)?(?:;|!|$)"
     r"|(?:left|top|text-indent):-\d{3,}"
 )
+_LETTERS = re.compile(r"(?:^|;)color:([^;!]+)")
+_GROUND = re.compile(r"(?:^|;)background(?:-color)?:([^;!]+)")
+_COLOURS = {
+    "white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff",
+    "black": "#000", "#000000": "#000", "rgb(0,0,0)": "#000",
+}  # fmt: skip
 _STRIKES = re.compile(r"text-decoration(?:-line)?:[a-z ]*line-through")
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _NESTED_RULES = re.compile(r"@[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")  # of other media
@@ -281,9 +299,15 @@ _OPENED_BY = re.compile(r"(?:href|aria-controls|data-target|data-bs-target)\s*=\
 
 def _kind_of_style(style: str) -> Kind:
     plain = re.sub(r"\s+", "", style.lower())
-    if _HIDES.search(plain):
+    if _HIDES.search(plain) or _is_ground(plain):
         return "hidden"
     return "deleted" if _STRIKES.search(re.sub(r"\s*:\s*", ":", style.lower())) else ""
+
+
+def _is_ground(style: str) -> bool:
+    """Whether letters have the colour of their ground."""
+    letters, ground = (one and _COLOURS.get(one[1], one[1]) for one in (_LETTERS.search(style), _GROUND.search(style)))
+    return letters == "transparent" or (letters is not None and letters == ground)
 
 
 def _styled(source: str) -> dict[str, Kind]:
@@ -393,14 +417,29 @@ class _Page:
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
-        self._open: dict[str, int] = {"title": 0, "pre": 0, "silent": 0, "svg": 0, "select": 0, "option": 0}
+        self._open: dict[str, int] = {
+            "title": 0,
+            "pre": 0,
+            "silent": 0,
+            "svg": 0,
+            "select": 0,
+            "option": 0,
+            "rt": 0,
+            "rp": 0,
+            "label": 0,
+        }
         self._choices: list[tuple[bool, str]] = []  # of the list to choose from that is open
         self._row_open = False  # the next row continues a table or list
         self._tables: list[_Table] = []
         self._lists: list[int | None] = []  # number of the next item, None where items have marks
         self._mark = ""  # of the item that begins
         self._raised: list[int] = []  # for each raised text that is open: the pieces before it
-        self._date = ""
+        self._is_labelled = self._begins_label = False  # the next field; the next word
+        self._terms: list[str] = []  # of a list of terms: what the next texts say something of
+        self._are_terms_said = False
+        self._readings: list[str] = []  # how the word that is open is pronounced
+        self._after: list[str] = []  # for each date or abbreviation that is open: what it stands for
+        self._formula: FormulaBuilder | None = None
 
     @property
     def blocks(self) -> list[Block]:
@@ -411,9 +450,15 @@ class _Page:
         if kind != self._kinds[-1]:
             self._write(" ")
         self._kinds.append(kind)
-        if tag == "img" and not self._open["silent"]:
+        if self._formula is not None and tag in _BLOCK:  # it was not closed
+            self._end_formula()
+        if tag == "math" and self._formula is None and not self._open["silent"]:
+            self._formula = FormulaBuilder()
+        if self._formula is not None:
+            self._formula.start(tag, attributes)
+        elif tag == "img" and not self._open["silent"]:
             self._picture(attributes)
-        elif tag in ("input", "textarea", "option", "time", "math", "sup"):
+        elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr", "sup"):
             self._control(tag, attributes)
         elif tag == "br":
             self._text.append("\n")
@@ -430,16 +475,32 @@ class _Page:
         self._count(tag, 1)
 
     def end(self, tag: str) -> None:
-        if tag in _HEADINGS:
+        if self._formula is not None:
+            if self._formula.end():
+                self._end_formula()
+        elif tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
         elif tag == "select" and self._choices:
-            self._write(next((text for chosen, text in self._choices if chosen), self._choices[0][1]).strip())
+            self._fill(next((text for chosen, text in self._choices if chosen), self._choices[0][1]))
             self._choices.clear()
-        elif tag == "time" and self._date and self._date not in "".join(self._text):
-            self._write(f" ({self._date})")
+        elif tag == "textarea":
+            self._write("\n")
+        elif tag == "ruby" and self._readings:
+            self._write(f"({''.join(self._readings)})")
+            self._readings.clear()
+        elif tag == "dt":
+            self._end_term()
+        elif tag == "legend":
+            self._write(" ")  # what is asked stands with the boxes behind it
+        elif tag in ("time", "abbr") and self._after:
+            meant = self._after.pop()
+            if meant and meant not in "".join(self._text):
+                self._write(f" ({meant})")
         elif tag == "sup" and self._raised:
             self._raise(self._raised.pop())
         elif tag in _BLOCK and not self._open["select"]:
+            if tag == "dd" and not "".join(self._text).strip():
+                self._say_term()
             self._finish(0, row=tag in _ROWS)
             self._row_open &= tag not in _ROW_GROUPS
             self._end(tag)
@@ -451,12 +512,19 @@ class _Page:
         self._count(tag, -1)
 
     def data(self, data: str) -> None:
-        if self._open["title"] and not self._open["svg"]:
+        if self._formula is not None:
+            self._formula.data(data)
+        elif self._open["title"] and not self._open["svg"]:
             self.title += data
+        elif self._open["rt"]:
+            self._readings.append(data.strip())
         elif self._open["option"]:
             chosen, text = self._choices[-1]
             self._choices[-1] = chosen, text + data
-        elif not self._open["silent"] and not self._open["select"]:
+        elif not self._open["silent"] and not self._open["select"] and not self._open["rp"]:
+            if self._begins_label and data.strip():
+                self._write("\n")
+                self._begins_label = False
             self._write(data if self._open["pre"] else re.sub(r"\s", " ", data))
 
     def close(self) -> None:
@@ -498,20 +566,44 @@ class _Page:
             self._write(f" [{caption}] ")
 
     def _control(self, tag: str, attributes: dict[str, str]) -> None:
-        """What was filled into a form; the day that a date stands for; a formula in the words of its author."""
+        """What was filled into a form; what a date or an abbreviation stands for."""
         kind, value = attributes.get("type", "text").lower(), attributes.get("value", "")
         if tag == "option":
             self._choices.append(("selected" in attributes, ""))
+        elif tag == "label":
+            self._is_labelled = self._begins_label = not self._line_so_far().endswith((TICKED, EMPTY))
+        elif tag == "textarea":
+            self._fill("", "")
         elif tag == "time":
-            self._date = attributes.get("datetime", "").strip()
+            self._after.append(attributes.get("datetime", "").strip())
+        elif tag == "abbr":
+            self._after.append(" ".join(attributes.get("title", "").split()))
         elif tag == "sup":
             self._raised.append(len(self._text))
-        elif tag == "math" and attributes.get("alttext"):
-            self._write(f" {attributes['alttext']} ")
         elif tag == "input" and kind in ("checkbox", "radio"):
-            self._write(f" {TICKED if 'checked' in attributes else EMPTY} ")
+            behind = self._open["label"] and self._is_labelled and not self._begins_label
+            self._write(f" {TICKED if 'checked' in attributes else EMPTY}" + ("\n" if behind else " "))
+            self._is_labelled = self._begins_label = False
         elif tag == "input" and kind not in ("hidden", "password", "submit", "button", "image", "file", "reset"):
-            self._write(f" {value} ")
+            self._fill(value)
+
+    def _line_so_far(self) -> str:
+        return "".join(self._text).rpartition("\n")[2].strip()
+
+    def _fill(self, value: str, end: str = "\n") -> None:
+        """Write what a field holds, behind its label."""
+        line = self._line_so_far()
+        if self._text:
+            self._text[-1] = self._text[-1].rstrip(" ")
+        between = ": " if self._is_labelled and line[-1:].isalnum() else "\n" if {TICKED, EMPTY} & set(line) else " "
+        self._write(between + value.strip() + (end if self._is_labelled else " "))
+        self._is_labelled = False
+
+    def _end_formula(self) -> None:
+        """Write out the formula that is open."""
+        if self._formula is not None:
+            self._write(f" {self._formula.text()} ")
+        self._formula = None
 
     def _raise(self, before: int) -> None:
         """Write out what was raised since then: "10^6"."""
@@ -526,7 +618,27 @@ class _Page:
         if self._tables:
             self._tables[-1].add(text)
 
+    def _end_term(self) -> None:
+        """A term is said with each text that is given to it."""
+        text = " ".join(clean_text("".join(self._text)).split())
+        self._text.clear()
+        self._finish(0)
+        self._terms += [text] if text else []
+
+    def _say_term(self) -> None:
+        """A term without a text of its own."""
+        if self._terms and self._mark:
+            self._text.append(self._mark.strip().removesuffix(":"))
+            self._mark = ""
+            self._finish(0, row=True)
+
     def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag in _ROW_GROUPS:
+            self._say_term()
+            self._row_open = False
+        if tag == "dl" or (tag == "dt" and self._are_terms_said):
+            self._terms.clear()
+        self._are_terms_said &= tag != "dt"
         if tag == "table":
             for table in self._tables:
                 table.arranges = True
@@ -536,6 +648,9 @@ class _Page:
         elif tag in ("ul", "ol"):
             start = attributes.get("start", "1")
             self._lists.append(None if tag == "ul" else int(start) if start.isascii() and start.isdigit() else 1)
+        elif tag == "dd" and self._terms:
+            term, self._are_terms_said = " / ".join(self._terms), True
+            self._mark = f"{term} " if term.endswith((":", "?", "!")) else f"{term}: "
         elif tag == "li" and self._lists:
             number = self._lists[-1]
             self._mark = "• " if number is None else f"{number}. "
@@ -558,6 +673,9 @@ class _Page:
             self._figures.pop()
         if tag in ("li", "ul", "ol"):
             self._mark = ""
+        if tag == "dl" and self._terms and not self._are_terms_said:
+            self._mark = " / ".join(self._terms)
+            self._say_term()
         if tag == "table" and self._tables:
             table = self._tables.pop()
             cells = table.cells()

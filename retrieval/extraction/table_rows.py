@@ -23,6 +23,7 @@ WIDE_ROW = 400
 """Characters of a row that is one sentence, at most. Digits count twice: they fill blocks twice as fast as letters."""
 LONGEST_KEY = 60  # characters of a cell that names the parts of a wide row
 _YEAR = re.compile(r"(?:19|20)\d\d(?:[-/]\d\d?)?")
+_LEVEL = " / "  # between the names of several rows
 _SEPARATED = (":", ";")
 _VALUES = ("value", "values", "wert", "werte", "valeur", "valeurs", "valor", "valores")
 SENTENCE_ENDS = (".", "!", "?", "…", ":", ";")
@@ -191,7 +192,7 @@ def _joined(rows: Sequence[Mapping[int, str]]) -> dict[int, str]:
             parts = names.setdefault(column, [])
             if text not in parts[-1:]:
                 parts.append(text)
-    return {column: " / ".join(" ".join(part.split()) for part in names[column]) for column in sorted(names)}
+    return {column: _LEVEL.join(" ".join(part.split()) for part in names[column]) for column in sorted(names)}
 
 
 def text_rows(rows: Sequence[Sequence[str]], *, named: int = 0) -> list[str]:
@@ -248,7 +249,7 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     if len(rows) < 2 or len(rows[0]) < 2:
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
-    if any(len(name) > LONGEST_NAME or (is_number(name) and not _YEAR.fullmatch(name)) for name in names.values()):
+    if any(len(name) > LONGEST_NAME or _is_value(name) for name in names.values()):
         return {}
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
@@ -256,6 +257,11 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     if len(set(names.values())) < len(names) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
         return {}
     return names if named or len(names) > 2 or _has_numbers(rows[1:]) else {}
+
+
+def _is_value(name: str) -> bool:
+    """Whether a cell holds a number and not the name of a column. A year is a name, also in "2024 / Oil"."""
+    return all(is_number(part) and not _YEAR.fullmatch(part) for part in name.split(_LEVEL))
 
 
 def _has_numbers(rows: Sequence[Mapping[int, str]]) -> bool:

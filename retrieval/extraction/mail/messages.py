@@ -212,24 +212,22 @@ def _told_apart(text: str) -> Iterator[Block]:
     for number, line in enumerate([*lines, ""]):
         following = next((one for one in lines[number + 1 :] if one.strip()), "")
         if _QUOTED.match(line) or (_INTRODUCES.match(line) and _QUOTED.match(following)):
+            if own:
+                yield 0, "\n".join(own).strip("\n")
+                own = []
             quoted.append(re.sub(r"^[\s>]+", "", line))
             continue
         if quoted and line.strip():
             yield from _quotation(quoted)
             quoted = []
         own.append(line)
-        if quoted or number + 1 >= len(lines) or _QUOTED.match(lines[number + 1]):
-            yield 0, "\n".join(own).strip("\n")
-            own = []
-    if own:
-        yield 0, "\n".join(own).strip("\n")
+    yield 0, "\n".join(own).strip("\n")
     yield from _quotation(quoted)
 
 
 def _quotation(lines: Sequence[str]) -> Iterator[Block]:
     for paragraph in "\n".join(lines).split("\n\n"):
-        text = " ".join(line for line in paragraph.split("\n") if not _INTRODUCES.match(line)).strip()
-        if text:
+        if text := " ".join(paragraph.split()):
             yield 0, _EARLIER + text
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from lxml import etree
 
 from retrieval.extraction.markup import clean_text
+from retrieval.extraction.mathml import grouped
 from retrieval.extraction.parts import Cells
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -120,10 +121,10 @@ def _formula(element: etree._Element, depth: int) -> str:
     if tag == "t":
         return element.text or ""
     if tag == "f":
-        return f"{_grouped(part('num'))}/{_grouped(part('den'))}"
+        return f"{grouped(part('num'))}/{grouped(part('den'))}"
     if tag in ("sSup", "sSub", "sSubSup"):
         sub, sup = part("sub"), part("sup")
-        return part("e") + (f"_{_grouped(sub)}" if sub else "") + (f"^{_grouped(sup)}" if sup else "")
+        return part("e") + (f"_{grouped(sub)}" if sub else "") + (f"^{grouped(sup)}" if sup else "")
     if tag == "rad":
         return f"root({part('deg')}; {part('e')})" if part("deg") else f"sqrt({part('e')})"
     if tag == "nary":
@@ -143,12 +144,6 @@ def _formula(element: etree._Element, depth: int) -> str:
     if tag == "eqArr":
         return "; ".join(_formula(one, depth + 1).strip() for one in element.findall(f"{_M}e"))
     return "".join(_formula(child, depth + 1) for child in element)
-
-
-def _grouped(text: str) -> str:
-    """In brackets where it is more than one word or number."""
-    plain = text.replace(".", "").replace(",", "").replace("-", "", 1)
-    return text if plain.isalnum() or (text[:1] == "(" and text[-1:] == ")") else f"({text})"
 
 
 Box = tuple[float, float, float, float]

@@ -16,7 +16,8 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text
+from retrieval.extraction.markup import clean_text, raised_text
+from retrieval.extraction.mathml import is_mathml, mathml
 from retrieval.extraction.office.archive import opened_archive, parse_part, picture_of
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
@@ -36,7 +37,10 @@ _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _MANIFEST = "META-INF/manifest.xml"
-_SILENT = {f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms"}
+_SILENT = {
+    f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms",
+    f"{_TEXT}page-number", f"{_TEXT}page-count",
+}  # fmt: skip
 _MOST_REPEATED = 100  # cells that a file states once; spreadsheets fill rows with empty ones
 _MOST_ROWS = 1_048_576
 _NUMBERS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
@@ -139,6 +143,11 @@ class _Styles:
         ]
         return "deleted" if any(one not in ("", "none") for one in struck) else ""
 
+    def raises(self, name: str | None) -> bool:
+        """Whether text of this style is printed raised."""
+        position = self.find("text", name, "text-properties", f"{_STYLE}text-position").partition(" ")[0]
+        return position == "super" or position.rstrip("%").replace(".", "", 1).strip("0").isdigit()
+
 
 def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]:
     for style in root.iter(f"{_TEXT}list-style", f"{_TEXT}outline-style"):
@@ -239,8 +248,10 @@ class _File:
                     before = text
                 yield from beside
                 yield from self._pictures(child, media)
-                for frame in child.iter(f"{_DRAW}text-box"):
-                    yield from self._items(frame, tables, lambda name: None, kind)  # its pictures are the paragraph's
+                for frame in child.iter(f"{_DRAW}frame"):
+                    yield from self._object(frame, tables)
+                for box in child.iter(f"{_DRAW}text-box"):
+                    yield from self._items(box, tables, lambda name: None, kind)  # its pictures are the paragraph's
             elif child.tag == f"{_TEXT}list":
                 beside = []
                 name = child.get(f"{_TEXT}style-name", "")
@@ -262,17 +273,15 @@ class _File:
                 yield from self._object(child, tables)
                 for box in child.iter(f"{_DRAW}text-box"):
                     yield from self._items(box, tables, lambda name: None, kind)
+                yield from self._items(child.findall(f"{_TABLE}table"), tables, media, kind)
             else:
                 hidden = child.tag == f"{_TEXT}section" and child.get(f"{_TEXT}display", "true") == "none"
                 yield from self._items(child, tables, media, "hidden" if hidden else kind)
 
     def _object(self, frame: etree._Element, tables: list[Cells] | None) -> Iterator[Block]:
-        """The values of a chart, which is a file within the file."""
-        for one in frame.findall(f"{_DRAW}object"):
-            name = posixpath.normpath(posixpath.join(one.get(f"{_XLINK}href", ""), "content.xml"))
-            if name not in self._archive.NameToInfo or name == "content.xml":
-                continue
-            chart = parse_part(self._archive, name, self._what).find(f"{_OFFICE}body/{_OFFICE}chart")
+        """The values of a chart."""
+        for root in self._objects(frame):
+            chart = root.find(f"{_OFFICE}body/{_OFFICE}chart")
             table = None if chart is None else next(chart.iter(f"{_TABLE}table"), None)
             if chart is None or table is None:
                 continue
@@ -281,6 +290,13 @@ class _File:
             if tables is not None:
                 tables.append((title, rows))
             yield 0, "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
+
+    def _objects(self, frame: etree._Element) -> Iterator[etree._Element]:
+        """The charts and formulas that a frame shows, which are files within the file."""
+        for one in frame.findall(f"{_DRAW}object"):
+            name = posixpath.normpath(posixpath.join(one.get(f"{_XLINK}href", ""), "content.xml"))
+            if name in self._archive.NameToInfo and name != "content.xml":
+                yield parse_part(self._archive, name, self._what)
 
     def _pictures(self, element: etree._Element, media: Callable[[str], bytes | None]) -> Iterator[Picture]:
         """One for each frame, which may state the same picture in several formats."""
@@ -370,10 +386,16 @@ class _File:
             elif child.tag == f"{_TEXT}hidden-text":
                 runs.append(("hidden", child.get(f"{_TEXT}string-value", "") or "".join(child.itertext())))
             elif isinstance(child.tag, str) and child.tag not in _SILENT and not child.tag.endswith("}frame"):
-                own = kind
+                own, raised = kind, False
                 if child.tag == f"{_TEXT}span":
                     own = kind or self._styles.kind("text", child.get(f"{_TEXT}style-name"))
+                    raised = not own and self._styles.raises(child.get(f"{_TEXT}style-name"))
+                before, at = "".join(text for kind_, text in runs if not kind_)[-8:] if raised else "", len(runs)
                 self._runs(child, own, runs, beside)
+                if raised:
+                    runs[at:] = [("", raised_text(before, "".join(text for _, text in runs[at:])))]
+            elif isinstance(child.tag, str) and child.tag.endswith("}frame"):
+                runs += [(kind, f" {mathml(root)} ") for root in self._objects(child) if is_mathml(root)]
             runs.append((kind, child.tail or ""))
 
     def _remarks(self, element: etree._Element, about: str) -> list[Block]:

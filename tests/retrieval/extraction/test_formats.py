@@ -169,6 +169,66 @@ def test_rows_of_a_web_table_are_sentences_with_the_names_of_their_columns(tmp_p
     assert markup(tmp_path, ".html", form).text == "Name: Low mill.\nOwner: Ada."
 
 
+@pytest.mark.parametrize(
+    ("table", "last"),
+    [
+        ("<tr><th rowspan=2>Pier<th colspan=2>2024<th colspan=2>2025</tr><tr><th>May<th>June<th>May<th>June</tr>"
+         "<tr><td>North<td>1<td>2<td>3<td>4</tr>",
+         "Pier: North; 2024 / May: 1; 2024 / June: 2; 2025 / May: 3; 2025 / June: 4."),
+        ("<tr><td>Boat<td colspan=2>2024/25</tr><tr><td><td>Fee<td>Paid</tr><tr><td>Tern<td>9<td>8</tr>",
+         "Boat: Tern; 2024/25 / Fee: 9; 2024/25 / Paid: 8."),
+        ("<tr><th>Store<th>2024<th>2025</tr><tr><td>Oil<td>10<td>11</tr>", "Store: Oil; 2024: 10; 2025: 11."),
+        ("<tr><td>Oil<td>10<td>11</tr><tr><td>Wax<td>12<td>13</tr>", "Wax; 12; 13."),
+        ("<tr><td>A<td colspan=2>10 / 3</tr><tr><td>B<td>4<td>5</tr>", "B; 4; 5."),
+    ],
+)  # fmt: skip
+def test_years_above_short_names_are_part_of_them(tmp_path, table, last):
+    text = read(written(tmp_path, "made.html", f"<table>{table}</table>")).text
+    assert text.split("\n")[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<dl><dt>Captain</dt><dd>Mara</dd><dt>Ship:</dt><dd>Tern</dd></dl>", "Captain: Mara\nShip: Tern"),
+        ("<dl><dt>How long?</dt><dd><p>Two days.</p><p>Or three.</p></dd></dl>", "How long? Two days.\n\nOr three."),
+        ("<dl><dt>Red</dt><dt>Rot</dt><dd>a colour</dd><dd>a name</dd></dl>", "Red / Rot: a colour\nRed / Rot: a name"),
+        ("<dl><dt>Empty</dt><dd></dd><dt>Alone</dt></dl>", "Empty\n\nAlone"),
+        ("<dl><dt>Crew</dt><dd><ul><li>Ann</ul></dd></dl>", "Crew\n\n• Ann"),
+        ("<dl><dt>Out</dt><dd><dl><dt>In</dt><dd>deep</dd></dl></dd></dl><p>After</p>", "Out\n\nIn: deep\n\nAfter"),
+        ("<dl><dt>T</dt><dd><table><tr><th>Item<th>Cost</tr><tr><td>Pier<td>9</tr></table></dd></dl>",
+         "T\n\nItem\tCost\nItem: Pier; Cost: 9."),
+        ("<p>Called <ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rt>じ</rt></ruby>表.</p>", "Called 漢字(かんじ)表."),
+        ('<p>The <abbr title="Port Authority">PA</abbr> and the <abbr title="Port Authority">PA</abbr>.</p>',
+         "The PA (Port Authority) and the PA."),
+    ],
+)  # fmt: skip
+def test_terms_words_and_abbreviations_stand_with_what_they_mean(tmp_path, page, text):
+    assert read(written(tmp_path, "made.html", f"<html><body>{page}</body></html>")).text == text
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("<label>Name <input value='Otto Rye'></label><label>Class</label><select><option>A<option selected>B</select>",
+         "Name: Otto Rye\nClass: B"),
+        ("<label for=a>Mail:</label> <input id=a value=x@y> <label>Note</label><textarea>By the window</textarea>",
+         "Mail: x@y\nNote: By the window"),
+        ("<label>Cabin <input type=checkbox></label> <label><input type=checkbox checked> Meals</label>",
+         "Cabin ☐\n☒ Meals"),
+        ("Speed <label><input type=radio> Slow</label><label><input type=radio checked> Fast</label>",
+         "Speed: ticked ☒ Fast.\nLeft empty: Slow."),
+        ("<fieldset><legend>Speed</legend><input type=radio id=s><label for=s>Slow</label><input type=radio checked>"
+         "<label>Fast</label></fieldset>", "Speed: ticked ☒ Fast.\nLeft empty: Slow."),
+        ("Take <input value=5> copies", "Take 5 copies"),
+        ("<input type=checkbox checked><label>Meals</label><input type=checkbox><label>Cabin</label><input value=7>",
+         "☒ Meals.\nLeft empty: Cabin.\n7"),
+    ],
+)  # fmt: skip
+def test_fields_of_web_forms_stand_behind_their_labels(tmp_path, form, text):
+    assert read(written(tmp_path, "made.html", f"<html><body><form>{form}</form></body></html>")).text == text
+
+
 def test_tables_that_arrange_texts_on_a_page_stay_as_they_are(tmp_path):
     inner = "<table><tr><td>Mill</td><td>Built</td></tr><tr><td>Low</td><td>1850</td></tr></table>"
     page = f"<table><tr><td>Menu</td><td><h2>News</h2><p>Today.</p></td></tr><tr><td></td><td>{inner}</td></tr></table>"
@@ -258,6 +318,21 @@ def test_markdown_keeps_headings_paragraphs_and_rows(tmp_path):
     assert document.text == "Title\n\nSome *text*\nmore.\n\na\tb\na: 1; b: 2.\n\nSub\n\n# code"
     assert [(entry.title, entry.level) for entry in document.outline] == [("Title", 0), ("Sub", 1)]
     assert document.text[document.outline[1].start :].startswith("Sub")
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        ("<table><tr><th>Pump</th><th>Flow</th></tr><tr><td>P1</td><td>40</td></tr></table>",
+         "Pump\tFlow\nPump: P1; Flow: 40."),
+        ('<p align="center"><img src="x.png" alt="Logo"> Kvist works</p>', "[Logo] Kvist works"),
+        ("<details><summary>More</summary>\n\nThe *rest*.\n\n</details>", "More\n\nThe *rest*."),
+        ("<h3>Fees</h3>", "Fees"),
+        ("<your-name>\nstands here", "<your-name>\nstands here"),
+    ],
+)  # fmt: skip
+def test_blocks_of_markup_in_markdown_are_read_like_web_pages(tmp_path, block, text):
+    assert read(written(tmp_path, "made.md", f"Start.\n\n{block}\n\nEnd.\n")).text == f"Start.\n\n{text}\n\nEnd."
 
 
 def test_a_table_drawn_with_lines_of_characters_is_read_as_one(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -137,6 +138,88 @@ def test_rich_text_gives_paragraphs_letters_and_table_rows(tmp_path):
     assert "The mill was built in 1850.\n\nIt is red, and Köln is far: Ω." in document.text
     assert "Item\tCost\nItem: Pier; Cost: 12." in document.text
     assert document.title == "Mill papers" and document.metadata["author"] == "A. Miller"
+
+
+RAISED = (
+    '<style:style style:name="Up" style:family="text"><style:text-properties style:text-position="super 58%"/>'
+    '</style:style><style:style style:name="Low" style:family="text">'
+    '<style:text-properties style:text-position="-33% 58%"/></style:style>'
+    '<style:style style:name="Above" style:family="text"><style:text-properties style:text-position="33% 58%"/>'
+    "</style:style>"
+)
+
+
+def test_raised_figures_of_an_opendocument_text_are_written_out(tmp_path):
+    body = (
+        '<text:p>3 × 10<text:span text:style-name="Up">5</text:span> of CO'
+        '<text:span text:style-name="Low">2</text:span>'
+        ' on 7 m<text:span text:style-name="Above">2</text:span></text:p>'
+    )
+    assert read(odt(tmp_path, body, automatic=RAISED)).text == "3 × 10^5 of CO2 on 7 m^2"
+
+
+def test_tables_on_slides_of_opendocument_are_read_and_page_numbers_are_not(tmp_path):
+    rows = "".join(
+        f"<table:table-row>{''.join(f'<table:table-cell><text:p>{cell}</text:p></table:table-cell>' for cell in row)}"
+        "</table:table-row>"
+        for row in (("Item", "Cost"), ("Pier", "12"))
+    )
+    body = (
+        f"<draw:page><draw:frame><table:table>{rows}</table:table></draw:frame>"
+        "<draw:frame><draw:text-box><text:p>Slide <text:page-number>&lt;number&gt;</text:page-number></text:p>"
+        "</draw:text-box></draw:frame></draw:page>"
+    )
+    document = read(odt(tmp_path, body, "made.odp", kind="presentation"))
+    assert document.text == "Item\tCost\nItem: Pier; Cost: 12.\n\nSlide"
+    assert [table.rows for table in document.exhibits.tables] == [(("Item", "Cost"), ("Pier", "12"))]
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (r"Fee{\super\chftn{\*\footnote\pard\plain{\super\chftn} Paid in May.\par}} is 9.\par Later.\par",
+         "Fee is 9.\n\nNote on “Fee”: Paid in May.\n\nLater."),
+        (r"Oil{\*\atnid B}{\*\atnauthor Bo Li}\chatn{\*\annotation{\*\atndate 1}Ask Kvist.} is dear.\par",
+         "Oil is dear.\n\nComment by Bo Li on “Oil”: Ask Kvist."),
+        (r"{\shp{\*\shpinst\shpleft7{\sp{\sn type}{\sv 202}}{\shptxt Ferry 7:25.\par}}{\shprslt Ferry 7:25.}}Here.\par",
+         "Here.\n\nFerry 7:25."),
+        (r"{\*\do\dobxpage\dptxbx{\dptxbxtext Old box\par}\dpx1}Here.\par", "Here.\n\nOld box"),
+        (r"10{\super 5} cd, 5 m\super 2\nosupersub  and 174{\super 4} euros\par", "10^5 cd, 5 m^2 and 174 4 euros"),
+        (r"A{\footnote one {\strike two} three{\footnote inner}}B\par", "AB\n\nNote on “A”: one three inner"),
+        (r"{\v x{\footnote seen}y}z\par", "z\n\nNote: seen"),
+        (r"A{\footnote unclosed", "A\n\nNote on “A”: unclosed"),
+    ],
+)  # fmt: skip
+def test_notes_comments_boxes_and_raised_figures_of_rich_text_are_read(tmp_path, source, text):
+    text_read = read(written(tmp_path, "made.rtf", "{\\rtf1\\ansi " + source + "}")).text
+    assert text_read.replace("  ", " ") == text
+
+
+def rich_rows(*rows: tuple[str, str]) -> str:
+    return "".join(rf"\trowd{edges}\pard\intbl {cells.replace('|', chr(92) + 'cell ')}\row" for edges, cells in rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([(r"\clvmgf\cellx100\cellx300\cellx500", "Store|2024|2025|"),
+          (r"\clvmrg\cellx100\cellx200\cellx300\cellx400\cellx500", "|Oil|Wax|Oil|Wax|"),
+          (r"\cellx102\cellx200\cellx300\cellx400\cellx500", "Loft|1|2|3|4|")],
+         "Store: Loft; 2024 / Oil: 1; 2024 / Wax: 2; 2025 / Oil: 3; 2025 / Wax: 4."),
+        ([(r"\cellx1000\cellx2000\cellx3000", "Day|Hall|Cost|"), (r"\clvmgf\cellx1000\cellx2000\cellx3000", "Mon|A|1|"),
+          (r"\clvmrg\cellx1000\cellx2000\cellx3000", "|B|2|")], "Day: Mon; Hall: B; Cost: 2."),
+        ([(r"\cellx1000\cellx2000\cellx3000", "Day|Hall|Cost|"),
+          (r"\clmgf\cellx1000\clmrg\cellx2000\cellx3000", "Sun||2|")], "Day: Sun; Hall: Sun; Cost: 2."),
+        ([(r"\cellx1000\cellx99999999", "Day|Hall|Cost|"), (r"\cellx1000", "Sun|A|2|")],
+         "Day: Sun; Hall: A; Cost: 2."),
+    ],
+)  # fmt: skip
+def test_merged_cells_of_rich_text_are_said_wherever_they_reach(tmp_path, rows, text):
+    scaled = [
+        (re.sub(r"(?<=cellx)[1-5]0[0-2](?!\d)", lambda found: found[0] + "0", edges), cells) for edges, cells in rows
+    ]
+    read_text = read(written(tmp_path, "made.rtf", "{\\rtf1\\ansi " + rich_rows(*scaled) + "}")).text
+    assert read_text.split("\n")[-1] == text
 
 
 @pytest.mark.parametrize(

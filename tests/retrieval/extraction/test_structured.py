@@ -134,7 +134,15 @@ def test_a_plain_stub_does_not_hide_the_page_behind_it(tmp_path, plain, page, sh
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("New.\n\nOn Monday Anna wrote:\n> Old.\n> More.\n", "New.\n\nEarlier message, quoted: Old. More."),
+        (
+            "New.\n\nOn Monday Anna wrote:\n> Old.\n> More.\n",
+            "New.\n\nEarlier message, quoted: On Monday Anna wrote: Old. More.",
+        ),
+        ("New.\nAnna schrieb:\n> Old.\nBo\n", "New.\n\nEarlier message, quoted: Anna schrieb: Old.\n\nBo"),
+        (
+            "> Old?\nNo.\n> And now?\nYes.\n",
+            "Earlier message, quoted: Old?\n\nNo.\n\nEarlier message, quoted: And now?\n\nYes.",
+        ),
         ("> Old?\n\nNew.\n", "Earlier message, quoted: Old?\n\nNew."),
         ("> only\n> this\n", "only\nthis"),
         ("No reply at all: a > b.\n", "No reply at all: a > b."),
