@@ -19,7 +19,7 @@ def at_most(most_bytes: int) -> dict[str, list[Callable[[Any], None]]]:
     def bound(response: Any) -> None:
         client = httpx2 if isinstance(response, httpx2.Response) else httpx
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise client.ReadError("the answer is packed, although it was asked for as it is")
+            raise client.ReadError("the response is compressed, although it was requested uncompressed")
         pieces = response.stream
 
         def counted() -> Iterator[bytes]:
@@ -27,7 +27,7 @@ def at_most(most_bytes: int) -> dict[str, list[Callable[[Any], None]]]:
             for piece in pieces:
                 left -= len(piece)
                 if left < 0:
-                    raise client.ReadError("the answer is longer than any can be")
+                    raise client.ReadError("the response is too long")
                 yield piece
 
         response.stream = _stream(client.SyncByteStream, counted(), pieces.close)

@@ -227,7 +227,7 @@ class BundleReader:
             tail = file.read().rjust(_END_BYTES + _LOCATOR_BYTES + _END_64_BYTES, b"\0")
         end, locator = tail[-_END_BYTES:], tail[_END_64_BYTES:-_END_BYTES]
         if not end.startswith(b"PK\5\6") or not end.endswith(b"\0\0"):  # a comment after it would be none of ours
-            raise self.bad("it is no bundle of Cairn, or cut short")
+            raise self.bad("it is not a bundle of Cairn, or cut short")
         (size,) = struct.unpack_from("<L", end, 12)
         if locator.startswith(b"PK\6\7"):
             size = max(size if size < 0xFFFFFFFF else 0, *struct.unpack_from("<Q", tail, 40))
@@ -267,13 +267,13 @@ class BundleReader:
         try:
             yield
         except KeyError as error:
-            raise self.bad("it is no bundle of Cairn, or cut short") from error
+            raise self.bad("it is not a bundle of Cairn, or cut short") from error
         except OSError as error:
             if error.errno != errno.EINVAL:  # a place in the file that is none
                 raise
-            raise self.bad("it is no bundle of Cairn, or cut short") from error
+            raise self.bad("it is not a bundle of Cairn, or cut short") from error
         except _BROKEN as error:
-            raise self.bad(f"it is no bundle of Cairn, or damaged ({_line(error)})") from error
+            raise self.bad(f"it is not a bundle of Cairn, or damaged ({_line(error)})") from error
 
 
 def _is_member(item: tuple[Any, Any]) -> bool:

@@ -49,14 +49,14 @@ def condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text[: LONGEST_VALUE + 100])
     if found is None or not found[3]:
         raise ValueError(
-            f"{text!r} is no condition. Write a name, one of {' '.join(OPERATORS)}, and a value: author=Lindqvist, "
+            f"{text!r} is not a condition. Write a name, one of {' '.join(OPERATORS)}, and a value: author=Lindqvist, "
             "date>=2024, title~dam."
         )
     wanted = Condition(checked_property(found[1]), found[2], clean_name(found[3]).casefold())
     if wanted.value[:1] in OPERATORS:
-        raise ValueError(f"{text!r}: {found[2] + found[3][0]!r} is no operator. Use one of {' '.join(OPERATORS)}.")
+        raise ValueError(f"{text!r}: {found[2] + found[3][0]!r} is not an operator. Use one of {' '.join(OPERATORS)}.")
     if wanted.name in ("date", "added") and wanted.operator != "~" and not _is_day(wanted.value):
-        raise ValueError(f"{text!r}: {wanted.value!r} is no date. Write 2024-01-31, 2024-01 or 2024.")
+        raise ValueError(f"{text!r}: {wanted.value!r} is not a date. Write 2024-01-31, 2024-01 or 2024.")
     if wanted.name == "pages" and (wanted.operator == "~" or not _NUMBER.fullmatch(wanted.value)):
         raise ValueError(f"{text!r}: pages are a number, as in pages>10.")
     return wanted
@@ -81,7 +81,7 @@ def checked_values(name: str, values: Sequence[str]) -> list[str]:
         raise ValueError(f"A property has at most {MOST_VALUES} values, not {len(values)}.")
     kept = list(dict.fromkeys(value for value in map(clean_name, values) if value))
     if name == "date" and (wrong := next((value for value in kept if not _DATE.fullmatch(value)), None)):
-        raise ValueError(f"{wrong!r} is no date: write 2024-01-31, 2024-01 or 2024.")
+        raise ValueError(f"{wrong!r} is not a date: write 2024-01-31, 2024-01 or 2024.")
     return kept
 
 

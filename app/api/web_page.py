@@ -82,10 +82,10 @@ def _url(address: str) -> httpx.URL:
     try:
         url = httpx.URL(given if "://" in given else f"https://{given}")
     except httpx.InvalidURL as error:
-        raise Refused(422, "invalid_request", f"{given} is no address of a web page.") from error
+        raise Refused(422, "invalid_request", f"{given} is not the address of a web page.") from error
     if url.scheme not in _PORTS or not url.host:
         raise Refused(
-            422, "invalid_request", f"{given} is no address of a web page: it begins with https:// or http://."
+            422, "invalid_request", f"{given} is not the address of a web page: it begins with https:// or http://."
         )
     if url.userinfo or url.port not in (None, _PORTS[url.scheme]):
         raise Refused(422, "invalid_request", f"{given} names a user or a port. Only public web pages are fetched.")
@@ -125,7 +125,7 @@ def _public(url: httpx.URL, resolve: Resolve) -> str:
             raise Refused(
                 422,
                 "invalid_request",
-                f"{url.host} is no public server. Only public web pages are fetched: save the page, and add the file.",
+                f"{url.host} is not a public server. Only public web pages are fetched: save this one as a file.",
             )
     if not found:
         raise _refused(url, "there is no such server")

@@ -341,7 +341,7 @@ def _rows(table: Path) -> Iterator[tuple[str, dict[str, list[str]]]]:
         with open(table, encoding="utf-8-sig", newline="") as file:
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidRequest(f"{table} is no table of comma-separated values in UTF-8: {error}.") from error
+        raise InvalidRequest(f"{table} is not a table of comma-separated values in UTF-8: {error}.") from error
     key = next((name for name in KEYS if lines and name in lines[0]), None)
     if key is None:
         raise InvalidRequest(f"{table} has no column named `document` with ids or file names, or no lines.")

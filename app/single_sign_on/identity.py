@@ -149,7 +149,7 @@ def _groups(claims: Mapping[str, Any], claim: str | None) -> tuple[str, ...] | N
     usable = isinstance(names, list) and len(names) <= MAX_GROUPS
     if not usable or not all(isinstance(one, str) and 0 < len(one) <= MAX_GROUP_LENGTH for one in names):
         message = "What the sign-in service said about your groups cannot be used. Tell this server's administrator."
-        raise SignInFailed(message, f"{claim} is no list of at most {MAX_GROUPS} names")
+        raise SignInFailed(message, f"{claim} is not a list of at most {MAX_GROUPS} names")
     return tuple(dict.fromkeys(name for name in map(clean_name, names) if name))
 
 

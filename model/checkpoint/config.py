@@ -106,7 +106,7 @@ class LandmarkConfig:
         """Inverse of `to_dict`; settings that a release before this had are dropped. Raises `ModelError` for keys that
         this version does not know."""
         if not isinstance(values, Mapping):
-            raise ModelError("config.landmark is no object with settings. Download or copy the checkpoint again.")
+            raise ModelError("config.landmark is not an object with settings. Download or copy the checkpoint again.")
         values = {name: value for name, value in values.items() if name not in UNUSED or value != UNUSED[name]}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known - _RETIRED):

@@ -136,11 +136,11 @@ class Ranker:
         if version != FORMAT:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
         if not len(ranker.features) == len(ranker.before) == len(ranker.after):
-            raise ModelError(f"{file} has other numbers of features and weights; copy the checkpoint again.")
+            raise ModelError(f"{file} has unequal numbers of features and weights; copy the checkpoint again.")
         features = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
         if unknown := features - {*ranker.features, *ANSWER_FEATURES}:
             raise ModelError(
-                f"{file} weighs what is not known: {', '.join(sorted(unknown))}; copy the checkpoint again."
+                f"{file} has weights for unknown features: {', '.join(sorted(unknown))}; copy the checkpoint again."
             )
         if digests != (finder, reader):
             raise ModelError(

@@ -113,7 +113,7 @@ class Folders:
             try:
                 portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
             except portalocker.AlreadyLocked:
-                raise InvalidRequest(f"The folder {folder.path} is being looked at already. Try again later.") from None
+                raise InvalidRequest(f"Another run is checking the folder {folder.path}. Try again later.") from None
             yield
 
     def list(self) -> list[FollowedFolder]:

@@ -77,9 +77,9 @@ class Wanted:
         try:
             pattern = regex.compile(expression, regex.MULTILINE)
         except regex.error as error:
-            raise InvalidRequest(f"{expression!r} is no regular expression: {error}.") from error
+            raise InvalidRequest(f"{expression!r} is not a regular expression: {error}.") from error
         if pattern.fullmatch(""):
-            raise InvalidRequest(f"{expression!r} matches everywhere, also where nothing stands.")
+            raise InvalidRequest(f"{expression!r} matches everywhere, even the empty text.")
         return cls(pattern)
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:

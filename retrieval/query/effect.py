@@ -31,7 +31,7 @@ def effect_of_passage(
     Raises `InvalidRequest` for another number, and for an answer that is no quotation.
     """
     if answer.quotation is None or answer.decided_by not in ("reader", "search"):
-        raise InvalidRequest("This answer is no quotation: no other sentence would take its place.")
+        raise InvalidRequest("This answer is not a quotation: no other sentence would take its place.")
     if not 0 <= number < len(answer.passages):
         raise InvalidRequest(f"The answer has no passage {number}; they count from 0 to {len(answer.passages) - 1}.")
     blocks, quoted = set(answer.passages[number].block_ids), set(answer.quotation.passage.block_ids)

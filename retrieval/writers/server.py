@@ -187,9 +187,7 @@ class ServerWriter:
         if parts.username or parts.password:
             raise WriterError(str(host), "a key does not belong into the address. Put it into CAIRN_WRITER_KEY.")
         if not host:
-            raise WriterError(
-                address, "this is no address. Expected is something like http://localhost:11434/v1#model."
-            )
+            raise WriterError(address, "this is not an address. Use one like http://localhost:11434/v1#model.")
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds
         self._lock = threading.Lock()
         self._client_made: OpenAI | None = None

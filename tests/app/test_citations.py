@@ -97,7 +97,7 @@ def test_properties_are_set_and_filtered_over_http(client: TestClient, library: 
     assert {one["document_id"] for one in passages} == {ids[WALKS]}
     body["within"] = {"where": ["nonsense"]}
     refused = client.post("/api/v1/search", json=body)
-    assert refused.status_code == 422 and "is no condition" in refused.json()["error"]["message"]
+    assert refused.status_code == 422 and "is not a condition" in refused.json()["error"]["message"]
 
 
 def test_the_command_line_sets_tags_filters_and_cites(commands: Commands, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_properties_are_shown_set_and_narrow_the_list(
     expect(dialog.get_by_label("Department")).to_have_value("Paths")
     dialog.get_by_label("Date").fill("soon")
     page.keyboard.press("Enter")
-    expect(dialog.get_by_role("alert")).to_contain_text("'soon' is no date")
+    expect(dialog.get_by_role("alert")).to_contain_text("'soon' is not a date")
     dialog.get_by_label("Date").fill("2024-05")
     dialog.get_by_label("Tags").fill("outdoors; checked")
     dialog.get_by_label("Department").fill("")
@@ -455,7 +455,7 @@ def test_text_is_pasted_and_a_web_page_added_by_its_address(
     page.get_by_role("button", name="Add a web page").click()
     page.get_by_label("Address").fill("http://127.0.0.1/secret")
     page.get_by_role("button", name="Fetch it").click()
-    expect(page.locator(".toast.bad")).to_contain_text("127.0.0.1 is no public server.")
+    expect(page.locator(".toast.bad")).to_contain_text("127.0.0.1 is not a public server.")
     monkeypatch.setattr(
         documents, "fetch_page", lambda url, most_bytes: WebPage("pool.html", b"<h1>Pool</h1><p>Open until ten.</p>")
     )

@@ -134,4 +134,4 @@ class TestMcp:
             result = self.call(client, "tools/call", {"name": name, "arguments": {"where": ["title~walks"], **asked}})
             assert "reservoir.pdf" not in str(result["content"]), name
         wrong = {"name": "search", "arguments": {"query": "dam", "where": ["nonsense"]}}
-        assert "is no condition" in str(self.call(client, "tools/call", wrong))
+        assert "is not a condition" in str(self.call(client, "tools/call", wrong))

@@ -276,7 +276,7 @@ def test_the_librarys_own_folder_is_not_followed(library, tmp_path):
 def test_two_runs_over_one_folder_do_not_meet(follow):
     first = follow.library.folders.run(follow.id)
     next(first)
-    with pytest.raises(InvalidRequest, match="already"):
+    with pytest.raises(InvalidRequest, match="Another run"):
         follow()
     first.close()  # type: ignore[attr-defined]
     follow()

@@ -97,10 +97,10 @@ def test_a_ranker_comes_back_and_is_refused_for_another_finder_or_reader(tmp_pat
     ("changes", "message"),
     [
         ({"format": 3}, "format 3"),
-        ({"before": [1.0]}, "other numbers of features and weights"),
+        ({"before": [1.0]}, "unequal numbers of features and weights"),
         ({"after": ["much", 1]}, "cannot be used"),
         ({"decision": {"none": [1.0]}}, "cannot be used"),
-        ({"features": ["late_interaction", "reader_logprop"]}, "weighs what is not known: reader_logprob"),
+        ({"features": ["late_interaction", "reader_logprop"]}, "has weights for unknown features: reader_logprob"),
         ({"fitted_on": None, "decision": None}, "cannot be used"),
     ],
 )

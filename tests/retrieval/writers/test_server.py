@@ -179,7 +179,7 @@ def test_a_writer_knows_whether_passages_leave_this_machine(address: str, leaves
 def test_a_writer_is_opened_by_its_address_and_its_key_is_not_shown(tmp_path: Path) -> None:
     spec = WriterSpec(name="http://localhost:1/v1#m", home=tmp_path, key="sk-secret")
     assert open_writer(spec).name == "m" and "sk-secret" not in repr(spec)
-    with pytest.raises(WriterError, match="this is no address"):
+    with pytest.raises(WriterError, match="this is not an address"):
         open_writer(WriterSpec(name="http://#m", home=tmp_path))
 
 
