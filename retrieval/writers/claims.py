@@ -11,7 +11,7 @@ This compares words, not meaning: a claim that turns a sentence into its opposit
 wrong roles, passes (benchmarks/quality/claim_check.py measures how often it is right).
 
 A writer may be weaker than the search. So the sentence that would have been quoted without it stands next to the
-writer's words, and in their place where the documents support none of them (`quoted_beside`).
+writer's words, and in their place where the documents support none of them (`search_quotation`).
 """
 
 from __future__ import annotations
@@ -217,16 +217,16 @@ _BEGINNING = 5
 
 
 @dataclass(frozen=True)
-class Beside:
-    """`outcome`: of the quotation; "not_found" without one."""
+class SearchQuotation:
+    """What search alone would have quoted. `outcome`: of the quotation; "not_found" without one."""
 
     quotation: QuotedSentence | None
     outcome: Outcome
 
 
-def quoted_beside(
+def search_quotation(
     workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question, asked: str
-) -> Beside | None:
+) -> SearchQuotation | None:
     """The sentence that would have been quoted without a writer. `asked`: the question reworded to stand alone. None if
     the model does not quote sentences. Raises like `query.search.search`."""
     if not workspace.loaded().model.config.quotes_sentences:
@@ -238,25 +238,25 @@ def quoted_beside(
         decoded = Decoder(workspace, index, builder, alone).decide(retrieved)
         sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
     if sentence is None or decoded.outcome == "not_found":
-        return Beside(None, "not_found")
-    return Beside(sentence, decoded.outcome)
+        return SearchQuotation(None, "not_found")
+    return SearchQuotation(sentence, decoded.outcome)
 
 
-def is_supported(question: str, text: str, claims: Sequence[Claim], beside: Beside, *, small: bool) -> bool:
+def is_supported(question: str, text: str, claims: Sequence[Claim], by_search: SearchQuotation, *, small: bool) -> bool:
     """Whether the documents support a text without citations, beyond what the question says itself.
 
     One supported sentence is enough if something would be quoted; else most must be supported, and one of those must be
     about what was asked, since copying any sentence of a document is support. A small writer must also agree with the
-    search if that is sure: it copies what stands beside the answer just as readily.
+    search if that is sure: it copies what is next to the answer just as readily.
     """
-    asked, quotation = set(content_words(question)), beside.quotation
+    asked, quotation = set(content_words(question)), by_search.quotation
     supported = [claim for claim in claims if claim.verdict == "supported" and set(content_words(claim.text)) - asked]
     if quotation is None:
         speaks = any(_share_a_word(asked, content_words(claim.text)) for claim in supported)
         return 2 * len(supported) > len(claims) and (speaks or not asked)
-    if small and beside.outcome == "found" and (short := set(content_words(quotation.short))):
+    if small and by_search.outcome == "found" and (short := set(content_words(quotation.short))):
         supported = [claim for claim in supported if 2 * len(short & set(content_words(claim.text))) > len(short)]
-    if not supported and beside.outcome == "perhaps":  # a guess: nearly supported is better
+    if not supported and by_search.outcome == "perhaps":  # a guess: nearly supported is better
         supported = [claim for claim in claims if claim.score >= SUPPORTED_COVERAGE and not claim.unfounded]
         supported = [claim for claim in supported if set(content_words(claim.text)) - asked]
     words = set(content_words(without_citations(text)))  # too short to be looked up, like a name

@@ -41,7 +41,7 @@ from retrieval.types.answers import (
 from retrieval.types.records import Scope
 from retrieval.types.writer import Turn, Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import citations_in
-from retrieval.writers.claims import Beside, ClaimChecker, is_supported, quoted_beside, without_unfinished
+from retrieval.writers.claims import ClaimChecker, SearchQuotation, is_supported, search_quotation, without_unfinished
 from retrieval.writers.output_filter import filtered, refuses, without_repetition
 from retrieval.writers.passages import (
     ContextBudget,
@@ -70,12 +70,12 @@ class Wording:
     set_aside: str = ""
 
 
-def in_its_place(wording: Wording, beside: Beside) -> Wording:
+def in_its_place(wording: Wording, by_search: SearchQuotation) -> Wording:
     """The quotation in place of the writer's words, or that there is none."""
-    if beside.quotation is None:
+    if by_search.quotation is None:
         nothing = AnswerToken(NOTHING_FOUND, None, 0.0, ())
         return Wording(NOTHING_FOUND, (nothing,), (), (), wording.passages, "not_found", wording.text)
-    sentence = beside.quotation.passage
+    sentence = by_search.quotation.passage
     passages = list(wording.passages)
     place = next((at for at, one in enumerate(passages) if one.holds(sentence)), len(passages))
     if place == len(passages):
@@ -84,8 +84,8 @@ def in_its_place(wording: Wording, beside: Beside) -> Wording:
     text = f"{quoted} [{place + 1}]"
     citation = Citation(place + 1, place, len(quoted) + 1, len(text))
     claim = Claim(" ".join(quoted.split()), "supported", place, sentence.text, 1.0, 0, len(text))
-    tokens = _tokens_of(beside.quotation, f" [{place + 1}]")
-    return Wording(text, tokens, (citation,), (claim,), tuple(passages), beside.outcome, wording.text)
+    tokens = _tokens_of(by_search.quotation, f" [{place + 1}]")
+    return Wording(text, tokens, (citation,), (claim,), tuple(passages), by_search.outcome, wording.text)
 
 
 def cited_by_check(wording: Wording, given: Sequence[Passage]) -> Wording:
@@ -178,7 +178,7 @@ class _Asked:
 
     text: str
     found: FoundPassages
-    beside: Beside | None
+    by_search: SearchQuotation | None
     budget: ContextBudget
     whole: bool
 
@@ -222,10 +222,10 @@ class WrittenAnswerer:
         if whole:
             every = FoundPassages(all_segments(self._workspace, self._builder, scope), 1.0)
             return _Asked(asked, every, None, budget, True)
-        beside = quoted_beside(*parts, self._question, asked)
-        sentence = beside.quotation.passage if beside and beside.quotation else None
+        by_search = search_quotation(*parts, self._question, asked)
+        sentence = by_search.quotation.passage if by_search and by_search.quotation else None
         found = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)
-        return _Asked(asked, found, beside, budget, False)
+        return _Asked(asked, found, by_search, budget, False)
 
     def _earlier(self) -> list[Turn]:
         """The conversation's last turns, oldest first."""
@@ -273,7 +273,7 @@ class WrittenAnswerer:
         interrupted = cancelled()
         silent = not wording.text and not draft.problem and not interrupted
         outcome = "not_found" if silent or _refuses(wording) else wording.outcome
-        quotation = asked.beside.quotation if asked.beside else None
+        quotation = asked.by_search.quotation if asked.by_search else None
         empty = self._empty(asked)
         answer = replace(
             empty,
@@ -315,10 +315,10 @@ class WrittenAnswerer:
         nothing_supported &= _in_one_language(text, passages)  # the check compares words
         if citations and not nothing_supported:
             return wording
-        beside, small = asked.beside, asked.budget.hinted
-        if beside is not None and not is_supported(asked.text, text, claims, beside, small=small):
+        by_search, small = asked.by_search, asked.budget.hinted
+        if by_search is not None and not is_supported(asked.text, text, claims, by_search, small=small):
             draft.problem = ""  # it is not the answer that was cut off
-            return in_its_place(replace(wording, passages=passages), beside)
+            return in_its_place(replace(wording, passages=passages), by_search)
         if text and not any(claim.verdict == "supported" for claim in claims) and (asked.whole or citations):
             draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
         if citations and not asked.whole:
@@ -354,7 +354,7 @@ class WrittenAnswerer:
                 "whole": asked.whole,
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": asked.text,
-                "quoted_outcome": asked.beside.outcome if asked.beside else None,
+                "quoted_outcome": asked.by_search.outcome if asked.by_search else None,
                 "token_ids": [],
                 "candidates": [],
                 "index": self._index.kind,
@@ -374,10 +374,10 @@ class WrittenAnswerer:
 
 def _hint(asked: _Asked) -> tuple[str, ...]:
     """For a small writer, the sentence that would be quoted, where the search is sure of it."""
-    beside = asked.beside
-    if not asked.budget.hinted or beside is None or beside.quotation is None or beside.outcome != "found":
+    by_search = asked.by_search
+    if not asked.budget.hinted or by_search is None or by_search.quotation is None or by_search.outcome != "found":
         return ()
-    return (f"{HINT} {without_marks(beside.quotation.passage.text)}",)
+    return (f"{HINT} {without_marks(by_search.quotation.passage.text)}",)
 
 
 def _in_one_language(text: str, passages: Sequence[Passage]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.answers import Claim, Outcome, Passage, QuotedSentence, Verdict
-from retrieval.writers.claims import Beside, is_supported, without_unfinished
+from retrieval.writers.claims import SearchQuotation, is_supported, without_unfinished
 
 QUESTION = "Which three parts has memory?"
 SENTENCE = "Name and describe the three stages of memory."
@@ -13,9 +13,9 @@ WORDS = "The parts are sensory, short-term and long-term memory."
 PASSAGE = Passage("d", "memory.txt", "Memory", (1,), ("1",), 0, len(SENTENCE), SENTENCE, 1.0, (), ())
 
 
-def beside(outcome: Outcome) -> Beside:
+def by_search(outcome: Outcome) -> SearchQuotation:
     at = SENTENCE.index("three stages")
-    return Beside(QuotedSentence(PASSAGE, (at, at + len("three stages"))), outcome)
+    return SearchQuotation(QuotedSentence(PASSAGE, (at, at + len("three stages"))), outcome)
 
 
 def claim(verdict: Verdict, score: float, unfounded: tuple[tuple[int, int], ...] = ()) -> Claim:
@@ -36,11 +36,11 @@ def claim(verdict: Verdict, score: float, unfounded: tuple[tuple[int, int], ...]
     ],
 )
 def test_words_against_a_quotation(found: Claim, outcome: Outcome, small: bool, supported: bool) -> None:
-    assert is_supported(QUESTION, WORDS, [found], beside(outcome), small=small) == supported
+    assert is_supported(QUESTION, WORDS, [found], by_search(outcome), small=small) == supported
 
 
 def test_where_nothing_would_be_quoted_most_sentences_must_be_supported() -> None:
-    nothing = Beside(None, "not_found")
+    nothing = SearchQuotation(None, "not_found")
     good, bad = claim("supported", 0.8), claim("not_found", 0.1)
     assert is_supported(QUESTION, WORDS, [good, good, bad], nothing, small=False)
     assert not is_supported(QUESTION, WORDS, [good, bad], nothing, small=False)
@@ -48,15 +48,15 @@ def test_where_nothing_would_be_quoted_most_sentences_must_be_supported() -> Non
 
 
 def test_where_nothing_would_be_quoted_a_copy_of_something_else_is_no_answer() -> None:
-    nothing, copied = Beside(None, "not_found"), [claim("supported", 1.0)]
+    nothing, copied = SearchQuotation(None, "not_found"), [claim("supported", 1.0)]
     assert not is_supported("How is the pager chosen?", WORDS, copied, nothing, small=False)
     assert is_supported("What part does the sensorium play?", WORDS, copied, nothing, small=False)
 
 
 def test_a_name_that_the_quotation_holds_is_believed() -> None:
-    assert is_supported(QUESTION, "Stages.", [], beside("found"), small=True)
-    assert not is_supported(QUESTION, "Yes.", [], beside("found"), small=True)
-    assert not is_supported("What do the stages do?", "The stages do what?", [], beside("found"), small=True)
+    assert is_supported(QUESTION, "Stages.", [], by_search("found"), small=True)
+    assert not is_supported(QUESTION, "Yes.", [], by_search("found"), small=True)
+    assert not is_supported("What do the stages do?", "The stages do what?", [], by_search("found"), small=True)
 
 
 @pytest.mark.parametrize(("text", "made"), [(f"{WORDS} The first (van V", 1), (f"{WORDS} It is short. ", 2), ("", 2)])
