@@ -31,7 +31,7 @@ import torch
 
 from model.checkpoint.load import load_chat_model
 from model.inference.generate import Sampling
-from model.inference.stored_prefix import AssembledText, StoredSegment, read_question, read_segment, write_answer
+from model.inference.stored_prefix import AssembledPrompt, StoredSegment, read_question, read_segment, write_answer
 from retrieval.writers.local import LoadedWriter, divergence, loaded_writer, word_f1
 
 MOST_TOKENS = 24
@@ -94,13 +94,13 @@ def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: S
     """`along`: the tokens of reading again; None where these are made."""
     model = loaded.model
     suffix = model.suffix_ids(f"{instruction}\n\nQuestion: {case.question.text}")
-    text = AssembledText(
+    text = AssembledPrompt(
         model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS, gate=way.gate, parallel=way.parallel
     )
     output = read_question(text, suffix, way.share)
     pieces = list(write_answer(text, output, Sampling(max_tokens=MOST_TOKENS)))
     ids = [piece.id for piece in pieces if piece.id is not None]
-    text.forget_fed()
+    text.rewind()
     hidden_QE = text.feed([*suffix, *(ids if along is None else along)]).hidden_QE[len(suffix) - 1 :]
     return Reply("".join(piece.text for piece in pieces), ids, model.logits(hidden_QE).log_softmax(-1))
 

@@ -36,18 +36,19 @@ class SelectionPolicy:
 
     top_k: int = 8
     voters: Voters = "group"
-    """token: every query token of every head chooses for itself, as in the paper; head: one set of blocks per head and
-    forward pass; group: one per KV head and forward pass, so that each KV head is gathered once; all_heads: one per
-    query token, which all heads share (the published code's `max_over_heads`), under paper positions."""
+    """The granularity of the choice. token: every query token of every head chooses for itself, as in the paper; head:
+    one set of blocks per head and forward pass; group: one per KV head and forward pass, so that each KV head is
+    gathered once; all_heads: one per query token, which all heads share (the published code's `max_over_heads`), under
+    paper positions."""
     positions: Positions = "library"
-    """Where chosen blocks stand (`model.attention.positions`)."""
+    """Positions of chosen blocks (`model.attention.positions`)."""
     each_query: bool = False
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
     forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
     """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
     left_out: tuple[int, ...] = ()
-    """Blocks that may be chosen but are left out of the softmax, and nothing takes their place: what they did shows in
-    what changes."""
+    """Blocks that may be chosen but are left out of the softmax, and nothing replaces them: the difference shows their
+    effect."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:

@@ -1,11 +1,11 @@
-"""A landmark model put together from an ordinary checkpoint and a low-rank adapter (arXiv 2106.09685).
+"""A landmark model made of an ordinary checkpoint and a low-rank adapter (arXiv 2106.09685).
 
 An adapter's folder holds `config.json`, with `landmark` (as in any landmark checkpoint) and `adapter`, and
 `adapter.safetensors`: for a matrix W of layer N the tensors `N.name.a` [rank, in] and `N.name.b` [out, rank], which
 make it W + scale * b a, and `landmark`, the embedding of the landmark token. After loading there is no adapter any
 more: the matrices are ordinary ones.
 
-The base is, in this order: what was named behind an @ (a folder, a GGUF file or a name on the hub), the file of an
+The base is the first that exists of: the name behind an @ (a folder, a GGUF file or a name on the hub), the file of an
 installed package, the name on the hub.
 """
 
@@ -30,7 +30,7 @@ WEIGHTS = "adapter.safetensors"
 LANDMARK = "landmark"
 """Name of the landmark's embedding among the tensors."""
 SHIPPED = {"smollm2-landmark": Path(__file__).resolve().parent.parent / "smollm2_landmark"}
-"""Adapters of this package, by the name that they are asked for by."""
+"""Adapters of this package, by name."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-"""A checkpoint's network as it is run here: deferred rotation, one of our attentions; its shape, its tokenizer, and
-digests of what determines the bytes of a memory.
-"""
+"""A checkpoint's network as this package runs it: deferred rotation and one of our attentions; its shape, its
+tokenizer, and digests of what determines the bytes of a memory."""
 
 import copy
 import hashlib

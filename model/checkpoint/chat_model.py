@@ -38,7 +38,7 @@ _STILL = "{%- macro strftime_now(format) -%}" + _DATE + "{%- endmacro -%}"
 
 @dataclass(frozen=True)
 class ChatFrame:
-    """What stands before and behind the user's message; begins with the begin-of-text token if the template has one."""
+    """The text before and behind the user's message; begins with the begin-of-text token if the template has one."""
 
     before: str
     after: str
@@ -153,7 +153,7 @@ class ChatModel(BackboneModel):
 
     @cached_property
     def prefix_ids(self) -> tuple[int, ...]:
-        """What stands before the passages: begin of text, chat header, preamble."""
+        """The tokens before the passages: begin of text, chat header, preamble."""
         return tuple(self._framing_ids(self.frame.before))
 
     def suffix_ids(self, text: str) -> list[int]:

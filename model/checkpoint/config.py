@@ -1,4 +1,4 @@
-"""`LandmarkConfig`: what makes a causal language model a landmark model. Travels inside the checkpoint as
+"""`LandmarkConfig`: what makes a causal language model a landmark model. It is stored in the checkpoint as
 `config.landmark`."""
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ WindowAttention = Literal["causal", "both"]
 WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
 _RETIRED = {"points_at_answers", "pointing", "answer_threshold", "sure_threshold", "quotes"}
-"""Settings that earlier releases had: of the span head, what is `answers` now, and thresholds
+"""Settings of earlier releases that are ignored: of the span head, what is `answers` now, and thresholds
 (`model.reading.ranker` has them)."""
 UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None}
 """Settings of earlier releases, with the value under which a checkpoint is read as before."""
@@ -45,9 +45,9 @@ class LandmarkConfig:
     """What a token sees of its own window when a text is read: what stands before it, or under "both" also what stands
     behind it (docs/decisions/0018). Questions and generation are causal under both."""
     prompt: str = "Question: {question}\nAnswer:"
-    """How a question is put to the model; special tokens are recognised here but not inside the question. The question
-    may appear twice: a causal model reads its first words without knowing the rest, and the repetition knowing all of
-    it (arXiv 2402.15449, section 3). Search takes the queries of the last occurrence."""
+    """The prompt of a question; special tokens are recognised here but not inside the question. The question may appear
+    twice: a causal model reads its first words without knowing the rest, and the repetition knowing all of it (arXiv
+    2402.15449, section 3). Search takes the queries of the last occurrence."""
     stop: tuple[str, ...] = ("\n",)
     """Strings that end an answer; an end-of-text token always does."""
     answers: AnswerForm = "generated"
@@ -103,8 +103,8 @@ class LandmarkConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LandmarkConfig":
-        """Inverse of `to_dict`; settings that a release before this had are dropped. Raises `ModelError` for keys that
-        this version does not know."""
+        """Inverse of `to_dict`; settings of earlier releases are dropped. Raises `ModelError` for keys that this
+        version does not know."""
         if not isinstance(values, Mapping):
             raise ModelError("config.landmark is not an object with settings. Download or copy the checkpoint again.")
         values = {name: value for name, value in values.items() if name not in UNUSED or value != UNUSED[name]}

@@ -58,7 +58,7 @@ class TextStream:
     """Text of a growing list of tokens, held back while a character or a possible stop string is unfinished.
 
     A token is decoded with those since the last finished character, and behind the ones that finished it, since many
-    tokenizers treat the first token of a text in a way of its own; never again with all tokens before it.
+    tokenizers treat the first token of a text differently; never again with all tokens before it.
 
     decode: text of token ids, without special tokens.
     """
@@ -115,7 +115,7 @@ class GeneratedToken:
     selections: tuple[Selection, ...]
     """What attention read to choose this token: one read per memory layer, of one query."""
     quote: TokenPosition | None
-    """Where it was copied from, in quote mode: the first place where the quotation so far occurs."""
+    """Its source, in quote mode: the first position where the quotation so far occurs."""
 
 
 def generate(

@@ -92,12 +92,11 @@ class PassOutput:
     """Attention of each token on every row, the mean over layers and heads; rows sum to 1."""
 
 
-class AssembledText:
-    """One growing text over stored segments.
+class AssembledPrompt:
+    """A prompt over stored segments, which grows by the question and the answer.
 
-    segments: stored, or only their tokens, which then must be recomputed. room: tokens to be fed at most.
-    parallel: all segments begin at the same position, as gated reading wants it, instead of in sequence.
-    Raises `ContextTooLong`.
+    segments: stored, or only their tokens, which then must be recomputed. room: tokens to be fed at most. parallel: all
+    segments begin at the same position, for gated reading, instead of in sequence. Raises `ContextTooLong`.
     """
 
     def __init__(
@@ -158,20 +157,20 @@ class AssembledText:
         self._length, self._position = stop, self._position + len(ids)
         return PassOutput(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
 
-    def forget_fed(self) -> None:
+    def rewind(self) -> None:
         """Go back to the end of the segments."""
         self._position -= self._length - self._context_stop
         self._length = self._context_stop
 
     def read_again(self) -> None:
-        """Read prefix and segments in one pass, whatever was stored of them."""
+        """Recompute prefix and all segments in one pass."""
         assert self._length == self._context_stop and not self._parallel
         rows = torch.arange(self._context_stop, device=self.model.device)
         self._run(self.ids, rows, self._context_stop, from_start=True)
 
     def recompute(self, rows_J: Tensor) -> None:
-        """Make these rows of the segments again, ascending, in one pass: their keys and values know all rows before
-        them, which are as stored where they are not recomputed too."""
+        """Recompute these rows of the segments, ascending, in one pass. They see all rows before them; those that are
+        not recomputed are as stored."""
         assert self._length == self._context_stop, "segments are recomputed before anything is fed"
         if len(rows_J):
             ids = [self.ids[row] for row in rows_J.tolist()]
@@ -212,7 +211,7 @@ FIRST_TOKENS = 8
 """Of each segment, at most; and at most half of what is recomputed."""
 
 
-def read_question(text: AssembledText, question_ids: Sequence[int], share: float) -> PassOutput:
+def read_question(text: AssembledPrompt, question_ids: Sequence[int], share: float) -> PassOutput:
     """Recompute a share of the segments' tokens and read the question. Raises `ModelError` for a share outside 0..1."""
     if not 0 <= share <= 1:
         raise ModelError(f"the recomputed share is {share}; it must be between 0 and 1.")
@@ -222,7 +221,7 @@ def read_question(text: AssembledText, question_ids: Sequence[int], share: float
         text.read_again()
     elif count:
         glance = text.feed(question_ids)
-        text.forget_fed()
+        text.rewind()
         text.recompute(chosen_rows(glance.mass_QK.sum(0), text.segments, count))
     return text.feed(question_ids)
 
@@ -242,7 +241,7 @@ Ending = Literal["stop", "length", "cancelled"]
 
 
 @dataclass(frozen=True, eq=False)
-class TextPiece:
+class AnswerPiece:
     """One token of the answer, or (without id) text that was held back."""
 
     id: int | None
@@ -255,8 +254,8 @@ class TextPiece:
 
 
 def write_answer(
-    text: AssembledText, output: PassOutput, sampling: Sampling, cancelled: Callable[[], bool] = lambda: False
-) -> Generator[TextPiece, None, Ending]:
+    text: AssembledPrompt, output: PassOutput, sampling: Sampling, cancelled: Callable[[], bool] = lambda: False
+) -> Generator[AnswerPiece, None, Ending]:
     """The answer's tokens, until one of the checkpoint's stop tokens, `sampling.max_tokens`, or `cancelled()`.
 
     output: that of `read_question`. Returns how it ended.
@@ -275,11 +274,11 @@ def write_answer(
             ending = "stop"
             break
         piece, stopped = stream.add(token)
-        yield TextPiece(token, piece, logprob, mass)
+        yield AnswerPiece(token, piece, logprob, mass)
         if stopped:
             return "stop"
         if count < sampling.max_tokens:
             output = text.feed([token])
     if rest := stream.flush():
-        yield TextPiece(None, rest, None, (0.0,) * len(text.segments))
+        yield AnswerPiece(None, rest, None, (0.0,) * len(text.segments))
     return ending

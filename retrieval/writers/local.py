@@ -33,7 +33,7 @@ from torch import Tensor
 from model.checkpoint.chat_model import ChatModel
 from model.inference.generate import Sampling
 from model.inference.stored_prefix import (
-    AssembledText,
+    AssembledPrompt,
     StoredSegment,
     read_prefix,
     read_question,
@@ -97,7 +97,7 @@ def write_over(
     numbers = {label: passage.number for label, passage in zip(labels, request.passages, strict=True)}
     instruction = with_labels(request.instruction.strip(), numbers)
     suffix = model.suffix_ids(f"{instruction}\n\n{closing_text(request)}")
-    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + request.max_tokens)
+    text = AssembledPrompt(model, loaded.prefix, segments, room=len(suffix) + request.max_tokens)
     output = read_question(text, suffix, repair)
     sampling = Sampling(max_tokens=request.max_tokens)
     citations = CitationStream(numbers or numbers_in(request.notes))
@@ -211,7 +211,7 @@ class _Answer:
 def _answer(loaded: LoadedWriter, segments: Sequence[StoredSegment], question: str, share: float) -> _Answer:
     model = loaded.model
     suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {question}")
-    text = AssembledText(model, loaded.prefix, segments, room=len(suffix) + _MOST_TOKENS)
+    text = AssembledPrompt(model, loaded.prefix, segments, room=len(suffix) + _MOST_TOKENS)
     output = read_question(text, suffix, share)
     logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
     pieces = write_answer(text, output, Sampling(max_tokens=_MOST_TOKENS))

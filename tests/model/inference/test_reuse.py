@@ -11,7 +11,7 @@ from model.attention import plain_attention
 from model.attention.grouped_softmax import ContextGate
 from model.checkpoint.chat_model import ChatModel, FewBits
 from model.inference.stored_prefix import (
-    AssembledText,
+    AssembledPrompt,
     StoredSegment,
     chosen_rows,
     read_prefix,
@@ -50,7 +50,7 @@ def test_one_stored_segment_gives_the_logits_of_hugging_face(family: str) -> Non
     model = tiny_chat_model(family)
     prefix, segments = stored(model, TEXTS[:1])
     suffix = model.suffix_ids(QUESTION)
-    text = AssembledText(model, prefix, segments, room=len(suffix))
+    text = AssembledPrompt(model, prefix, segments, room=len(suffix))
     logits = model.logits(read_question(text, suffix, 0.0).hidden_QE)
     expected = own_forward(family, whole_prompt(model, TEXTS[:1]))[-len(suffix) :]
     assert float(expected.std()) > 0.1  # a network that says nothing would agree with anything
@@ -62,7 +62,7 @@ def test_repairing_everything_is_reading_the_prompt_again_token_by_token(family:
     model = tiny_chat_model(family)
     prefix, segments = stored(model)
     suffix = model.suffix_ids(QUESTION)
-    text = AssembledText(model, prefix, segments, room=len(suffix) + 12)
+    text = AssembledPrompt(model, prefix, segments, room=len(suffix) + 12)
     ids = whole_prompt(model)
     logits_V = model.logits(read_question(text, suffix, 1.0).hidden_QE)[-1]
     for _ in range(12):
@@ -75,7 +75,7 @@ def test_repairing_everything_is_reading_the_prompt_again_token_by_token(family:
 def test_everything_can_be_read_again_without_anything_stored(family: str) -> None:
     model = tiny_chat_model(family)
     suffix = model.suffix_ids(QUESTION)
-    text = AssembledText(model, read_prefix(model), [model.tokenize(text) for text in TEXTS], room=len(suffix))
+    text = AssembledPrompt(model, read_prefix(model), [model.tokenize(text) for text in TEXTS], room=len(suffix))
     logits = model.logits(read_question(text, suffix, 1.0).hidden_QE)
     torch.testing.assert_close(logits, own_forward(family, whole_prompt(model))[-len(suffix) :], atol=1e-4, rtol=1e-4)
 
@@ -85,7 +85,7 @@ def test_stored_keys_rotated_to_a_place_are_those_hugging_face_computes_there(fa
     """Keys of the first layer depend on the token and its place alone."""
     model = tiny_chat_model(family)
     prefix, segments = stored(model)
-    text = AssembledText(model, prefix, segments, room=0)
+    text = AssembledPrompt(model, prefix, segments, room=0)
     cache = DynamicCache()
     ids = torch.tensor([text.ids])
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_a_share_of_repair_lies_between_reuse_and_reading_again(family: str) -> 
     suffix = model.suffix_ids(QUESTION)
     logits = {}
     for share in (0.0, 0.9, 1.0):
-        text = AssembledText(model, prefix, segments, room=len(suffix))
+        text = AssembledPrompt(model, prefix, segments, room=len(suffix))
         logits[share] = model.logits(read_question(text, suffix, share).hidden_QE)[-1]
     away = {share: float((logits[share] - logits[1.0]).norm()) for share in logits}
     assert away[0.0] > away[0.9]
@@ -113,7 +113,7 @@ def test_the_attention_of_a_token_is_shared_out_completely() -> None:
     model = tiny_chat_model()
     prefix, segments = stored(model)
     suffix = model.suffix_ids(QUESTION)
-    text = AssembledText(model, prefix, segments, room=len(suffix))
+    text = AssembledPrompt(model, prefix, segments, room=len(suffix))
     output = read_question(text, suffix, 0.2)
     torch.testing.assert_close(output.mass_QK.sum(-1), torch.ones(len(suffix)))
     by_segment = text.mass_by_segment(output.mass_QK[-1])
@@ -126,8 +126,8 @@ def test_an_even_gate_is_one_ordinary_softmax_over_the_chosen_segments() -> None
     model = tiny_chat_model()
     prefix, segments = stored(model)
     suffix = model.suffix_ids(QUESTION)
-    plain = AssembledText(model, prefix, segments, room=len(suffix), parallel=True)
-    gated = AssembledText(model, prefix, segments, room=len(suffix), parallel=True, gate=(1.0, 1.0))
+    plain = AssembledPrompt(model, prefix, segments, room=len(suffix), parallel=True)
+    gated = AssembledPrompt(model, prefix, segments, room=len(suffix), parallel=True, gate=(1.0, 1.0))
     torch.testing.assert_close(plain.feed(suffix).hidden_QE, gated.feed(suffix).hidden_QE, atol=1e-5, rtol=1e-5)
 
 
@@ -165,7 +165,7 @@ def test_tokens_are_computed_again_in_groups_as_all_at_once(family: str, monkeyp
     kept = []
     for at_once in (1000, 3):
         monkeypatch.setattr(plain_attention, "QUERIES_AT_ONCE", at_once)
-        text = AssembledText(model, prefix, segments, room=1)
+        text = AssembledPrompt(model, prefix, segments, room=1)
         text.recompute(torch.arange(text.context.start, text.context.stop, 2))
         kept.append(text.feed(model.tokenize("?")).hidden_QE)
     torch.testing.assert_close(*kept, rtol=0, atol=1e-5)
@@ -184,7 +184,7 @@ def test_a_writer_in_few_bits_says_nearly_the_same_from_another_memory(
     logits = []
     for each in (model, rounded):
         prefix, segments = stored(each)
-        text = AssembledText(each, prefix, segments, room=len(suffix))
+        text = AssembledPrompt(each, prefix, segments, room=len(suffix))
         logits.append(each.logits(read_question(text, suffix, 0.2).hidden_QE)[-1])
     assert 0 < float((logits[0] - logits[1]).norm() / logits[0].norm()) < moved
     assert rounded.num_weights == model.num_weights
