@@ -1,4 +1,4 @@
-"""build_app: settings and a library -> the web app: HTTP API, MCP, and the UI at "/"."""
+"""Builds the web app from settings and a library: HTTP API, MCP, and the UI at "/"."""
 
 from __future__ import annotations
 

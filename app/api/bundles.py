@@ -1,7 +1,8 @@
-"""HTTP: libraries exported to a file, and imported. What one person may see goes out; what comes in is theirs.
+"""HTTP: libraries exported to a file, and imported. An export holds what the user may see; imported documents are
+theirs.
 
-Both take long, and much of disk and memory: one at a time of each person, few at a time of all, in turn; and a file
-that goes out has left before the same person's next one is written.
+Both take long, and much disk and memory: one at a time for each user, few at a time in all, in turn. A user's next
+export starts after the last one was sent.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def router(uploads: Uploads) -> APIRouter:
 
 
 class _Exports:
-    """Who has a file that is being written or sent. One each: slow clients would fill the disk with them."""
+    """The users whose export is being written or sent. One each: slow clients would fill the disk with them."""
 
     def __init__(self) -> None:
         self._lock, self._people = threading.Lock(), set[str]()
@@ -90,7 +91,7 @@ async def _in_turn(queue: FairQueue, person: str, work: Callable[[], T]) -> T:
 
 
 def _written(library: Library, uploads: Uploads, collection_id: str) -> tuple[str, Path]:
-    """The name and place of a new bundle."""
+    """The name and path of a new bundle."""
     name = _named(library, collection_id) if collection_id else "library"
     chosen = library.documents.list(collection_id=collection_id or None)
     uploads.check_room(name, sum(document.size_bytes for document in chosen))
@@ -115,7 +116,7 @@ def _taken_in(library: Library, uploads: Uploads, file: UploadFile, collection: 
 
 
 def _named(library: Library, collection_id: str) -> str:
-    """The name of a collection as that of a file. Raises NotFound."""
+    """The name of a collection as a file name. Raises NotFound."""
     for collection in library.collections.list():
         if collection.id == collection_id:
             return shown_name(collection.name)

@@ -1,4 +1,4 @@
-"""What changed, while it changes: server-sent events for every tab that shows the library.
+"""Changes of the library as server-sent events, for every tab that shows it.
 
 - A change by a browser of this server is sent at once. Changes by other servers and workers arrive as notifications of
   the catalogue, and are sent at most once a second.
@@ -83,7 +83,7 @@ class Changes:
 
     @contextmanager
     def present(self, person: str) -> Iterator[None]:
-        """Raises Refused if too many streams of this person are open."""
+        """Raises Refused if too many streams of this user are open."""
         if self._open[person] >= MOST_STREAMS:
             raise Refused(429, "too_many_requests", "Too many pages of yours are open. Close some.")
         self._open[person] += 1
@@ -93,9 +93,10 @@ class Changes:
             self._open[person] -= 1
 
     async def stream(self, library: Library, uploads: Uploads, seen: str) -> AsyncGenerator[ServerSentEvent, None]:
-        """`files`: waiting files and jobs, whenever they change; `library`: the documents or collections may have.
+        """`files`: waiting files and jobs, whenever they change; `library`: the documents or collections may have
+        changed.
 
-        `seen`: the id of the last event that the browser had before it came back.
+        `seen`: the id of the last event that the browser had before it reconnected.
         """
         ends, files_sent = time.monotonic() + STREAM_SECONDS, ""
         while time.monotonic() < ends and not self.stopping():

@@ -1,6 +1,6 @@
-"""The library and the preferences of the person who asks: the only way for a route to get at either.
+"""The library and the preferences of the caller: the only way for a route to get at either.
 
-`RequestLibrary` in a route's signature is the library as that person sees it (`storage.catalogue.permissions` decides);
+`RequestLibrary` in a route's signature is the caller's view of the library (`storage.catalogue.permissions` decides);
 no route can reach the library as a whole.
 """
 
@@ -16,7 +16,7 @@ from retrieval.library import Library
 
 
 def install(app: FastAPI, library: Library, preferences: PreferenceFolder, changes: object) -> None:
-    """`changes`: open streams, which whoever runs the server tells when it stops."""
+    """`changes`: open streams, which the server closes when it stops."""
     app.state.library, app.state.preferences, app.state.changes = library, preferences, changes
 
 
@@ -26,7 +26,7 @@ async def request_library(request: Request) -> Library:
 
 
 def own_preferences(request: Request) -> PreferenceFile:
-    """In a thread, and read there: they may have to be fetched."""
+    """Read in a thread: they may have to be fetched."""
     preferences: PreferenceFolder = request.app.state.preferences
     own = preferences.of(principal_of(request))
     _ = own.current
@@ -40,4 +40,4 @@ async def request_person(request: Request) -> str:
 RequestLibrary = Annotated[Library, Depends(request_library)]
 OwnPreferences = Annotated[PreferenceFile, Depends(own_preferences)]
 Person = Annotated[str, Depends(request_person)]
-"""Whose share of the machine the request takes."""
+"""Whose share of the machine the request uses."""

@@ -1,4 +1,4 @@
-"""HTTP: files on their way in, jobs, documents, collections, pages."""
+"""HTTP: uploads, jobs, documents, collections, pages."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _add_jobs(routes: APIRouter) -> None:
 
 
 def _discard(library: Library, job: Job) -> None:
-    """Waits until a job stops and deletes its document, unless it was stored whole in spite of all."""
+    """Waits until a job stops and deletes its document, unless it was stored completely nevertheless."""
     ends = time.monotonic() + STOPPED_SECONDS
     with contextlib.suppress(NotFound):  # somebody else deleted it
         while job.active and time.monotonic() < ends:

@@ -2,12 +2,10 @@
 
 - `{"error": {"code": "...", "message": "..."}}`; the code is for programs, the message for people.
 - Only errors written for people (CairnError) show their own text; others are logged and answered with a fixed sentence.
-- What is wrong with the catalogue or the store is the administrator's business: the log says it in one line, the
-  answer only that something is.
-
-Requests say only what the API knows: an unknown key or parameter is refused by name, with the nearest known one.
-
-A misspelt restriction would otherwise search everything.
+- Problems of the catalogue or the store concern the administrator: the log has them in one line, the response says only
+  that there is one.
+- An unknown key or parameter is refused by name, with the nearest known one: a misspelt restriction would otherwise
+  search everything.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ _HTTP_MESSAGES = {
 
 
 class Refused(CairnError):
-    """A request that the app itself turns down: `status` and `code` say how, the text says why and what to do."""
+    """A request that the app itself refuses: `status` and `code` tell the kind, the text why and what to do."""
 
     def __init__(self, status: int, code: str, message: str, retry_seconds: float | None = None):
         super().__init__(message)
@@ -102,7 +100,7 @@ def error_body(error: Exception) -> dict[str, object]:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of `app` leave in the one shape."""
+    """Give every error of `app` this shape."""
 
     @app.exception_handler(CairnError)
     @app.exception_handler(CatalogueUnavailable)

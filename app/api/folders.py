@@ -1,4 +1,4 @@
-"""HTTP: folders whose files are followed. The administrator's business: they are paths of the server's machine."""
+"""HTTP: followed folders. For the administrator only: they are paths of the server's machine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def router(settings: Settings) -> APIRouter:
 
 
 def _folders(library: Library, folder_id: str) -> Folders:
-    """For users there is no such folder. Raises NotFound."""
+    """Users have none. Raises NotFound."""
     if not library.principal.is_administrator:
         raise NotFound("folder", folder_id)
     return library.folders

@@ -1,4 +1,4 @@
-"""HTTP: whether the server lives, whether it wants requests, and its figures."""
+"""HTTP: whether the server is alive, whether it is ready for requests, and its metrics."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Identities = Annotated[list[str], Field(max_length=MAX_LISTED)]
 
 
 def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
-    """The server object with its tools; each sees the library as its caller does, and waits for its turn."""
+    """The server object with its tools; each has its caller's view of the library, and waits for its turn."""
 
     @contextmanager
     def callers_library(context: Context[Any, Request]) -> Iterator[tuple[Library, str]]:

@@ -2,9 +2,9 @@
 
 - The model `cairn` is everything that the caller may read, `cairn/NAME` a collection.
 - The last message is the question; those before it are the conversation. System messages, temperatures, tools and the
-  like are not used: what is answered comes from the documents.
-- Behind the answer stand its sources by number. Programs find the whole record under `cairn`.
-- Sign-in as everywhere: `Authorization: Bearer TOKEN`, which is what clients call the API key.
+  like are ignored: answers come from the documents.
+- The sources follow the answer by number. Programs find the whole record under `cairn`.
+- Sign-in as everywhere: `Authorization: Bearer TOKEN`, which clients call the API key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Message(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """Fields that are not named here are accepted and not used."""
+    """Further fields are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -155,7 +155,7 @@ async def _streamed(events: AsyncGenerator[tuple[str, Any], None], completion: _
 
 
 class _Completion:
-    """One completion in the words of the protocol."""
+    """One completion in the terms of the protocol."""
 
     def __init__(self, model: str):
         self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model}
@@ -207,7 +207,7 @@ def _footer(answer: Answer) -> str:
 
 
 def _words(text: str) -> str:
-    """An earlier answer without the sources that were put behind it."""
+    """An earlier answer without the sources that followed it."""
     return text.partition(_SOURCES)[0]
 
 

@@ -34,7 +34,7 @@ from retrieval.types.writer import Turn
 MAX_QUESTION_LENGTH = 4000
 MAX_PASSAGES = 200
 PLACE_SECONDS = 0.5
-"""Between one look at how many questions are ahead and the next."""
+"""Between two checks of how many questions are ahead."""
 _ASK_ID = re.compile(r"[0-9a-f]{32}")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,8 +44,8 @@ EXPORTS = {"html": ("text/html; charset=utf-8", answer_as_html), "json": ("appli
 
 
 class Within(Body):
-    """Which documents may be read: these, and all of these collections (both empty = everything); of them those that
-    meet all conditions, such as `author=Lindqvist` or `date>=2024`."""
+    """The documents that may be read: these, and all of these collections (both empty = everything), restricted to
+    those that meet all conditions, such as `author=Lindqvist` or `date>=2024`."""
 
     document_ids: list[str] = Field(default_factory=list, max_length=5000)
     collection_ids: list[str] = Field(default_factory=list, max_length=1000)
@@ -68,7 +68,7 @@ class EarlierTurn(Body):
 
 
 class AskRequest(Body):
-    """What is absent comes from the preferences."""
+    """Absent fields come from the preferences."""
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION_LENGTH)]
     within: Within = Field(default_factory=Within)
@@ -92,7 +92,7 @@ class AskRequest(Body):
 
 
 class AskQueue:
-    """Questions being answered: some at once, and of one person one after the other. People take turns."""
+    """Questions being answered: several at once, those of one user one after the other. Users take turns."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class AskQueue:
         return self._queue.counts()
 
     def drain(self) -> None:
-        """Take no more questions; those that came go on."""
+        """Take no more questions; those in the queue go on."""
         self._draining = True
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class AskQueue:
 
     @contextlib.contextmanager
     def present(self, person: str) -> Iterator[None]:
-        """While a question of this person is answered or waits. Raises Refused where there are too many, or the server
+        """Held while a question of this user is answered or waits. Raises Refused if there are too many, or the server
         stops."""
         self._check_open()
         if self._present[person] >= self._most_present:
@@ -162,7 +162,7 @@ class AskQueue:
             self._present = +self._present
 
     async def run(self, person: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Other work of the model for this person, in the same turns. Raises Refused."""
+        """Do other work of the model for this user, in the same turns. Raises Refused."""
         self._check_open()
         try:
             return await asyncio.wrap_future(self._queue.submit(person, function, *args, **kwargs))

@@ -1,6 +1,5 @@
-"""HTTP: the way to the provider and back, and what follows from the settings. Redirects go to the provider's own
-addresses, and to this server's declared one: no request says where.
-"""
+"""HTTP: the way to the sign-on provider and back, and what follows from the settings. Redirects go to the provider's
+own addresses, and to this server's declared one: a request cannot change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the background when the app starts: the model is loaded, and an empty library gets one sample document."""
+"""Background work when the app starts: the model is loaded, and an empty library gets one sample document."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ OFFERED = "sample-offered"
 
 @asynccontextmanager
 async def preparing(library: Library, home: Path, readiness: Readiness) -> AsyncIterator[None]:
-    """Backs up the catalogue, offers the sample, loads the model and notes words that an older release did not note,
-    without keeping anybody waiting. At the end it waits for what is at work."""
+    """Backs up the catalogue, offers the sample, loads the model and indexes terms of blocks that an older release
+    stored, without keeping anybody waiting. At the end it waits for running work."""
     library.maintenance.keep_backup()
     stopping = threading.Event()
     # No daemon: a process that ends while it is in C++ code, loading the model, is aborted.

@@ -1,11 +1,11 @@
-"""Files on their way in: limits, names, a private staging folder, and what each would cost, before any work starts.
+"""Uploads: limits, names, a private staging folder, and the cost of each file, before any work starts.
 
-- A staged file has a random name on disk; the name it came with is only ever shown.
-- Estimates run in background threads, one of each person in turn, small files beside large ones: many files dropped at
-  once, or one that takes long, keep nobody else waiting, and a file of a page does not wait for one of hundreds.
-- Each person sees and handles their own; number and size of what waits are bounded for each.
-- What waits is known to all servers of a library: the file lies in the store, its row among the shared values. Any of
-  them may show, start or discard it, and one that ends takes nothing with it. After a day it is gone.
+- A staged file has a random name on disk; its own name is only ever shown.
+- Estimates run in background threads, one of each user in turn, small files beside large ones: many files dropped at
+  once, or a slow one, hold up nobody else, and a file of a page does not wait for one of hundreds.
+- Each user sees and handles their own; number and size of waiting files are bounded for each.
+- All servers of a library know the waiting files: the file is in the store, its row among the shared values. Any server
+  may show, start or discard it, and none takes it along when it ends. After a day it is removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KIND = "upload"
 
 @dataclass(frozen=True)
 class UploadLimits:
-    """Bounds on what each person may send. Bytes, except `files` (sent and not started) and `jobs` (started and not
+    """Bounds on the uploads of each user. Bytes, except `files` (sent and not started) and `jobs` (started and not
     done)."""
 
     file_bytes: int = 200_000_000
@@ -72,7 +72,7 @@ class StagedFile(Record):
     estimate: Estimate | None
     problem: str
     at: float
-    """Seconds since 1970: when it came, by its server's clock."""
+    """When it arrived, by its server's clock, in seconds since 1970."""
     pages_done: int = 0
     pages: int = 0
 
@@ -93,7 +93,7 @@ def _too_many_estimates() -> Refused:
 
 
 def shown_name(name: str) -> str:
-    """A name that came from outside -> one line to show: no folders, no control or direction characters."""
+    """A name from outside as one line to show: no folders, no control or direction characters."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     kept = "".join(char for char in last if unicodedata.category(char)[0] != "C").strip()
     stem, dot, suffix = kept.rpartition(".")
@@ -103,7 +103,8 @@ def shown_name(name: str) -> str:
 
 
 class Uploads:
-    """The staging folder of one app. `library`, here and below: as seen by whoever sends; for limits, the whole one."""
+    """The staging folder of one app. `library`, here and below: the view of the sender; for limits, the whole
+    library."""
 
     def __init__(self, library: Library, folder: Path, limits: UploadLimits):
         self._library, self._folder, self.limits = library, folder, limits
@@ -126,7 +127,7 @@ class Uploads:
         return self._large_estimates if staged.size_bytes >= LARGE_BYTES else self._estimates
 
     def stage(self, library: Library, person: str, stream: BinaryIO, name: str) -> StagedFile:
-        """Copy one file in and start estimating it. `person`: whose share of the machine that takes.
+        """Copy one file in and start estimating it. `person`: whose share of the machine that uses.
 
         Raises Refused for a kind, size or number that is not accepted.
         """
@@ -142,7 +143,7 @@ class Uploads:
         return staged
 
     def _keep(self, staged: StagedFile) -> None:
-        """From now on all servers have it."""
+        """Make it known to all servers."""
         self._store.bring(self._path(staged), staged.stored_file)
         row = json.dumps(staged.to_dict())
         self._values.put(KIND, staged.id, row, seconds=STAGED_SECONDS, owner=staged.user_id or "")
@@ -175,11 +176,11 @@ class Uploads:
         return StagedFile(identity, user_id, name, size, "estimating", None, "", time.time())
 
     def new_path(self) -> Path:
-        """Where something can lie for a moment; whoever asks removes it."""
+        """A path for a temporary file; the caller removes it."""
         return self._folder / secrets.token_hex(16)
 
     def take(self, stream: BinaryIO, name: str) -> Path:
-        """Copy a file in that is no document; whoever calls removes it. Raises Refused for its size."""
+        """Copy in a file that is no document; the caller removes it. Raises Refused for its size."""
         self._check_room(name)
         path = self.new_path()
         try:
@@ -190,7 +191,7 @@ class Uploads:
         return path
 
     def files(self, library: Library) -> list[StagedFile]:
-        """In the order they came. What a server that ended did not estimate is estimated by this one."""
+        """In the order of arrival. If a server ended before it estimated a file, this one does."""
         found = self._of(library.principal.user_id)
         silent = time.time() - ESTIMATED_SECONDS
         for staged in found:
@@ -258,7 +259,7 @@ class Uploads:
         return self._folder / staged.stored_file
 
     def _fetched(self, staged: StagedFile) -> Path:
-        """The file on this machine, also if another server took it in. Raises Refused if it is gone."""
+        """The file on this machine, also if another server received it. Raises Refused if it is gone."""
         path = self._path(staged)
         if not path.exists():
             fetched = self.new_path()

@@ -1,6 +1,6 @@
-"""A web page that somebody asks for by its address, fetched once and added like a file that was sent.
+"""Fetches a web page by its address, once, and adds it like an uploaded file.
 
-Nothing but a public server is asked, whatever a name resolves to and wherever it redirects:
+Only public servers are asked, whatever a name resolves to and wherever it redirects:
 
 - http and https on their own ports, without a user in the address and without the proxy of the environment;
 - every address that the host's name has must be public, and the connection goes to the very address that was checked;
@@ -38,7 +38,7 @@ Resolve = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class WebPage:
-    """`name`: as a file is called, with the ending of what it is."""
+    """`name`: a file name with the ending of its kind."""
 
     name: str
     content: bytes
@@ -56,7 +56,7 @@ def fetch_page(
     resolve: Resolve = addresses_of,
     transport: httpx.BaseTransport | None = None,
 ) -> WebPage:
-    """Raises `Refused` for an address that may not be asked, and for what cannot be had or read."""
+    """Raises `Refused` for an address that is not allowed, and for what cannot be fetched or read."""
     ends = time.monotonic() + MOST_SECONDS
     url = _url(address)
     hooks = at_most(most_bytes)
@@ -94,7 +94,7 @@ def _url(address: str) -> httpx.URL:
 
 @contextmanager
 def _asked(client: httpx.Client, url: httpx.URL, resolve: Resolve) -> Iterator[httpx.Response]:
-    """The answer of the server behind an address that was checked."""
+    """The response of the server behind an address that was checked."""
     host = url.host
     checked = _public(url, resolve)
     request = client.build_request(

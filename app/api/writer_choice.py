@@ -1,8 +1,8 @@
-"""HTTP: who words answers, choosing another, and trying one.
+"""HTTP: the writer in use, choosing another, and trying one.
 
-Only somebody who sits at the machine may choose, and only without accounts: an address is called by the server, with
-the key of the settings, and a name on the hub is fetched by it. Where CAIRN_WRITER names the writer, the page cannot
-change it. A key is never given to a browser.
+Only a user at the machine may choose, and only without accounts: the server calls an address with the key of the
+settings, and downloads a name from the hub. Where CAIRN_WRITER names the writer, the page cannot change it. A key is
+never given to a browser.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`cairn ingest`: files, folders and buckets into the memory, one after the other; one bad file does not stop the rest.
 
-With `--workers` they are only handed in here, and other processes read them (`cairn work`).
+With `--workers` it only queues them, and other processes read them (`cairn work`).
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _read_by_workers(library: Library, handed_in: Sequence[Job | dict[str, Any]]
 
 
 def _failure(source: str, error: Exception) -> dict[str, Any]:
-    """Raises it again if the next file would fail in the same way, or nobody knows what it is."""
+    """Raises the error again if the next file would fail in the same way, or if it is unknown."""
     message = user_message(error)
     if message is None or concerns_every_file(error):
         raise error

@@ -1,4 +1,4 @@
-"""What commands share: options of many of them, and `command`, which gives every one the options that all have."""
+"""Options of many commands, and `command`, which gives every command the common ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the command line writes: JSON, tables, sizes, and one clear line for every problem.
+"""The output of the command line: JSON, tables, sizes, and one clear line for every problem.
 
-Text from documents may hold terminal control codes; `printable` takes them out before a person's terminal sees them.
+Text from documents may hold terminal control codes; `printable` removes them before they reach a terminal.
 """
 
 from __future__ import annotations

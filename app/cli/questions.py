@@ -187,7 +187,7 @@ def ask(
 
 
 def check_can_write(library: Library, quote: bool | None) -> None:
-    """Raises InvalidRequest where an answer in own words is wanted and nobody can write one."""
+    """Raises InvalidRequest where an answer in own words is wanted and there is no writer."""
     if quote is False and not library.can_write:
         raise InvalidRequest(NEEDS_WRITER)
 

@@ -1,4 +1,4 @@
-"""`cairn serve`: the web UI and the HTTP API, with a runner that works the ingestion queue off."""
+"""`cairn serve`: the web UI and the HTTP API, with a runner for the ingestion queue."""
 
 from __future__ import annotations
 
