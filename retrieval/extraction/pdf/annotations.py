@@ -37,6 +37,7 @@ _BOXES = {pdfium_c.FPDF_FORMFIELD_CHECKBOX, pdfium_c.FPDF_FORMFIELD_RADIOBUTTON}
 _VALUES = {pdfium_c.FPDF_FORMFIELD_TEXTFIELD, pdfium_c.FPDF_FORMFIELD_COMBOBOX, pdfium_c.FPDF_FORMFIELD_LISTBOX}
 _UNSEEN = pdfium_c.FPDF_ANNOT_FLAG_HIDDEN | pdfium_c.FPDF_ANNOT_FLAG_NOVIEW
 _COMB = 1 << 24
+_SPACE = 0.15  # of the size; a wider gap parts words
 
 Corners = tuple[float, float, float, float]
 
@@ -57,6 +58,10 @@ class Comment:
 class Annotations:
     fields: Sequence[Field] = ()
     comments: Sequence[Comment] = ()
+
+    def with_struck(self, boxes: Sequence[Corners]) -> Annotations:
+        """With what lines on the page strike out."""
+        return replace(self, comments=[*self.comments, Comment("", "", boxes, False, True)]) if boxes else self
 
 
 def read_annotations(page: pdfium.PdfPage) -> Annotations:
@@ -167,7 +172,7 @@ def with_annotations(page: PageCharacters, annotations: Annotations) -> PageChar
     """The page without what is struck out, and with what is filled in as its text: ticks as characters, values that are
     not drawn, and those whose letters stand in cells as words."""
     fields, struck_N = annotations.fields, _struck(page, annotations)
-    page = page.only(~struck_N) if struck_N.any() else page
+    page = _without(page, struck_N) if struck_N.any() else page
     for field in fields:
         inside_N = within(page, (field.x0, field.y0, field.x1, field.y1))
         if field.value in (TICKED, EMPTY) or not inside_N.any():
@@ -175,6 +180,24 @@ def with_annotations(page: PageCharacters, annotations: Annotations) -> PageChar
         elif field.is_comb:
             page = _closed_up(page, np.flatnonzero(inside_N))
     return replace(page, fields=tuple(fields), is_form=page.is_form or bool(fields)) if fields else page
+
+
+def _without(page: PageCharacters, gone_N: np.ndarray) -> PageCharacters:
+    """The page without some characters; those before them on their line reach as far as they did, so that what is left
+    of a sentence stays together."""
+    box_N4, spaced_N = page.box_N4.copy(), page.spaced_N.copy()
+    gone = np.flatnonzero(gone_N)
+    for part in np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1):
+        before, behind = part[0] - 1, part[-1] + 1
+        if before < 0 or behind >= len(gone_N):
+            continue
+        level = abs(page.origin_N2[[before, behind], 1] - page.origin_N2[part[0], 1]) < 0.5 * page.size_N[part[0]]
+        if level.all() and box_N4[before, 2] <= box_N4[behind, 0]:
+            gaps = box_N4[[part[0], behind], 0] - box_N4[[before, part[-1]], 2]
+            if spaced_N[[part[0], behind]].any() or gaps.max() > _SPACE * page.size_N[before]:
+                spaced_N[behind] = 2
+            box_N4[before, 2] = box_N4[behind, 0]
+    return replace(page, box_N4=box_N4, spaced_N=spaced_N).only(~gone_N)
 
 
 def _with_text(page: PageCharacters, field: Field) -> PageCharacters:

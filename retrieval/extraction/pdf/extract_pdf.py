@@ -36,6 +36,7 @@ from retrieval.extraction.pdf.assemble import (
 )
 from retrieval.extraction.pdf.characters import Display, PageCharacters, beside, read_characters
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
+from retrieval.extraction.pdf.strikes import struck_out
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules
 from retrieval.extraction.pdf.text_boxes import unprinted_line
@@ -163,14 +164,16 @@ def _read_pages(
                 "Split the file and add the parts."
             )
         sheet, found = read_characters(page, text_page, is_form), kept(recognised, number)
+        struck, rules = struck_out(sheet, read_rules(page))
+        annotations = annotations.with_struck(struck)
         said, asides = remarks(sheet, annotations.comments), unseen(number, sheet, annotations)
         sheet = with_annotations(sheet, annotations)
         facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
         if found is not None:
             blocks = found if facts.note == UNREADABLE else [sheet, *(beside(block, sheet) for block in found)]
-            read = read_blocks(number, blocks, read_rules(page))
+            read = read_blocks(number, blocks, rules)
         else:
-            read = read_page(number, sheet, read_rules(page), names)
+            read = read_page(number, sheet, rules, names)
         names = read.names
         if read.cut is not None:
             part, whole = read.cut

@@ -114,3 +114,46 @@ def test_numbers_of_a_list_and_of_rows_are_text(tmp_path):
     rows = b"".join(text(72, 700 - 20 * n, f"{n + 1}") + text(100, 700 - 20 * n, item) for n, item in enumerate(items))
     read_text = read(tmp_path, rows).text
     assert all(f"{n + 1}" in read_text for n in range(5))
+
+
+def rule(x0: float, x1: float, y: float, *, filled: bool = False) -> bytes:
+    drawn = f"{x0} {y} {x1 - x0} 0.6 re f" if filled else f"0.6 w {x0} {y} m {x1} {y} l S"
+    return f"{drawn}\n".encode()
+
+
+def price(*more: bytes) -> bytes:
+    """A sentence whose words "90 crowns" reach from 141.1 to 184.5."""
+    return b"".join(
+        [text(72, 500, "The old price was"), text(155, 500, "90 crowns"), text(203, 500, "120 crowns."), *more]
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [rule(155, 199, 502.8)],
+        [rule(155, 199, 502.8, filled=True)],
+        [rule(154, 201.5, 503.5)],
+        [rule(155, 178, 502.8), rule(178, 199, 502.8)],
+        [rule(155, 199, 502.2), rule(155, 199, 504.4)],
+    ],
+)
+def test_what_a_drawn_line_strikes_out_is_set_aside(tmp_path, lines):
+    document = read(tmp_path, price(*lines))
+    assert document.text == "The old price was 120 crowns."
+    assert [(aside.kind, aside.text) for aside in document.asides] == [("deleted", "90 crowns")]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [rule(155, 199, 498.5)],  # under the words
+        [rule(155, 199, 508.5)],  # above them
+        [rule(60, 400, 502.8)],  # through the whole width
+        [rule(155, 300, 502.8)],  # and beyond their end
+        [b"0.6 w 155 490 m 199 515 l S\n"],
+    ],
+)
+def test_other_lines_strike_nothing_out(tmp_path, lines):
+    document = read(tmp_path, price(*lines))
+    assert "90 crowns" in document.text and not document.asides
