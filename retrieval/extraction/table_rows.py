@@ -254,9 +254,15 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
-    if len(set(names.values())) < len(names) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
+    if not _tells_apart(list(names.values())) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
         return {}
     return names if named or len(names) > 2 or _has_numbers(rows[1:]) else {}
+
+
+def _tells_apart(names: Sequence[str]) -> bool:
+    """Whether no name occurs twice, but in tables that stand side by side with the same names."""
+    most = len(set(names))
+    return most == len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
 
 
 def _is_value(name: str) -> bool:

@@ -58,7 +58,7 @@ def _message(found: EmailMessage) -> Message:
     asides: list[Aside] = []
     for part in _leaves(found, 0):
         if _is_text(part):
-            blocks += _text_blocks(part, asides)
+            blocks += _text_blocks(part, asides, notes)
         else:
             attachments += _attachment(part, notes)
     if found.defects or any(part.defects for part in found.walk()):
@@ -192,13 +192,15 @@ def _is_text(part: EmailMessage) -> bool:
     return not named and part.get_content_type() in ("text/plain", "text/html")
 
 
-def _text_blocks(part: EmailMessage, asides: list[Aside]) -> list[Block]:
+def _text_blocks(part: EmailMessage, asides: list[Aside], notes: list[str]) -> list[Block]:
     charset = part.get_content_charset("") or ""
     if part.get_content_type() == "text/html":
         page = read_html(_bytes(part), charset)
         asides += page.asides
+        notes += page.notes
         return page.blocks
-    text = decode(_bytes(part), charset, undeclared=True).text
+    text, _, guessed = decode(_bytes(part), charset, undeclared=True)
+    notes += guessed
     return list(_told_apart(clean_text(text).strip("\n")))
 
 

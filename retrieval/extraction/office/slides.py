@@ -11,7 +11,7 @@ from lxml import etree
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.document import Aside, ExtractedDocument
+from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, raised_text
@@ -40,7 +40,8 @@ _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
 _DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
 _PROPERTIES = "{http://schemas.openxmlformats.org/presentationml/2006/main}cNvPr"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
-_SMALL_PLACEHOLDERS = {"DATE (16)", "FOOTER (15)", "SLIDE_NUMBER (13)", "HEADER (14)", "SLIDE_IMAGE (101)"}
+_RUNNING: dict[str, AsideKind] = {"HEADER (14)": "header", "FOOTER (15)": "footer", "DATE (16)": "footer"}
+_SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
 
 
 def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -156,9 +157,11 @@ def _shape(shape: Any, tables: list[Cells], asides: list[Aside], depth: int) -> 
     elif drawn:
         data = shape.part.related_part(drawn[0].get(_DATA)).blob
         yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
-    elif shape.has_text_frame and not _is_small(shape):
-        lines = list(_paragraphs(shape.text_frame, asides))
-        if lines:
+    elif shape.has_text_frame and (lines := list(_paragraphs(shape.text_frame, asides))):
+        placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
+        if placeholder in _RUNNING:
+            asides.append(Aside(_RUNNING[placeholder], "\n".join(lines)))
+        elif placeholder not in _SMALL_PLACEHOLDERS:
             yield 0, "\n".join(lines)
 
 
@@ -168,10 +171,6 @@ def _image(shape: Any) -> Any | None:
         return shape.image
     except (AttributeError, KeyError, ValueError):
         return None
-
-
-def _is_small(shape: Any) -> bool:
-    return shape.is_placeholder and str(shape.placeholder_format.type) in _SMALL_PLACEHOLDERS
 
 
 def _paragraphs(frame: Any, asides: list[Aside]) -> Iterator[str]:

@@ -173,6 +173,20 @@ def _kind_of(properties: etree._Element | None, otherwise: Kind) -> Kind:
     return "hidden" if size in ("1", "2", "3") else kind  # a point and a half: nobody reads it
 
 
+def _is_white(run: etree._Element) -> bool:
+    """Whether a run has white letters on a white page. In tables and boxes nobody knows what the ground is."""
+    properties = run.find(f"{_W}rPr")
+    if properties is None or _value(properties, "color").upper() != "FFFFFF":
+        return False
+    grounds = ("shd", "highlight", "pPr/shd", "background")
+    around = [properties, *run.iterancestors()]
+    return not any(
+        one.tag in (f"{_W}tbl", f"{_W}txbxContent")
+        or any(one.find("/".join(_W + step for step in path.split("/"))) is not None for path in grounds)
+        for one in around
+    )
+
+
 def _sections(root: etree._Element, shared: _Shared) -> Iterator[Block | Picture]:
     """The body section by section, each between its own headers and footers where these are not those of before."""
     reader = _Reader(shared, _DOCUMENT)
@@ -428,7 +442,7 @@ class _Runs:
                 properties = child.find(f"{_W}rPr")
                 style = "" if properties is None else _value(properties, "rStyle")
                 named = self._reader.shared.styles.get(style, _Style()).kind or self._kind
-                own = kind or _kind_of(properties, named)
+                own = kind or _kind_of(properties, named) or ("hidden" if _is_white(child) else "")
                 raised = properties is not None and _value(properties, "vertAlign") == "superscript"
                 before, at = self._valid()[-8:], len(self.found)
                 self.walk(child, own)

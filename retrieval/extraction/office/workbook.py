@@ -14,7 +14,7 @@ from openpyxl.styles.numbers import BUILTIN_FORMATS
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text
+from retrieval.extraction.markup import clean_text, raised_text
 from retrieval.extraction.office.archive import (
     core_metadata,
     iterate_part,
@@ -192,7 +192,8 @@ class _Workbook:
         elif kind == "d":
             runs = [("", value.removesuffix("T00:00:00").replace("T", " "))]
         elif kind == "n":
-            runs = [("", self._number(value, format_.code))]
+            shown = self._number(value, format_.code)
+            runs = [("", shown) if shown else ("hidden", value)]
         else:
             runs = [("", value)]
         if format_.struck:
@@ -302,7 +303,11 @@ def _runs(element: etree._Element) -> list[tuple[Kind, str]]:
             continue
         properties = parent.find("{*}rPr")
         struck = properties is not None and _is_on(properties, "strike")
-        runs.append(("deleted" if struck else "", one.text or ""))
+        raised = None if properties is None else properties.find("{*}vertAlign")
+        text = one.text or ""
+        if raised is not None and raised.get("val") == "superscript":
+            text = raised_text("".join(valid for kind, valid in runs if not kind)[-8:], text)
+        runs.append(("deleted" if struck else "", text))
     return runs
 
 

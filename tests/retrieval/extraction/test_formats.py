@@ -179,10 +179,12 @@ def test_rows_of_a_web_table_are_sentences_with_the_names_of_their_columns(tmp_p
          "Boat: Tern; 2024/25 / Fee: 9; 2024/25 / Paid: 8."),
         ("<tr><th>Store<th>2024<th>2025</tr><tr><td>Oil<td>10<td>11</tr>", "Store: Oil; 2024: 10; 2025: 11."),
         ("<tr><td>Oil<td>10<td>11</tr><tr><td>Wax<td>12<td>13</tr>", "Wax; 12; 13."),
+        ("<tr><th>Hut<th>Beds<th>Hut<th>Beds</tr><tr><td>A<td>1<td>B<td>2</tr>", "Hut: A; Beds: 1; Hut: B; Beds: 2."),
+        ("<tr><th>Hut<th>Beds<th>Hut</tr><tr><td>A<td>1<td>B</tr>", "A; 1; B."),
         ("<tr><td>A<td colspan=2>10 / 3</tr><tr><td>B<td>4<td>5</tr>", "B; 4; 5."),
     ],
 )  # fmt: skip
-def test_years_above_short_names_are_part_of_them(tmp_path, table, last):
+def test_years_and_repeated_words_are_names_of_columns_where_they_tell_them_apart(tmp_path, table, last):
     text = read(written(tmp_path, "made.html", f"<table>{table}</table>")).text
     assert text.split("\n")[-1] == last
 

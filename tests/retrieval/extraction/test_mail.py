@@ -104,7 +104,9 @@ def test_attachments_that_cannot_be_read_are_named_and_the_rest_is_read(tmp_path
     ],
 )
 def test_e_mails_in_every_encoding_give_their_words(tmp_path, data, words):
-    assert words in read(written(tmp_path, "odd.eml", data)).text
+    document = read(written(tmp_path, "odd.eml", data))
+    assert words in document.text
+    assert any("was guessed" in note for note in document.notes) == (b"unknown-8" in data)
 
 
 @pytest.mark.parametrize(

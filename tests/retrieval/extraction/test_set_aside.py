@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import openpyxl
 import pptx
 import pytest
+from pptx.oxml import parse_xml
+from pptx.oxml.ns import nsdecls
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument, aside_notes
@@ -30,6 +33,7 @@ STYLES = (
 )
 NOTE_RUN = "<w:rStyle w:val='Note'/>"
 TINY = "<w:sz w:val='2'/>"
+WHITE = "<w:color w:val='ffffff'/>"
 UNHIDDEN = "<w:vanish w:val='0'/>"
 UNSTRUCK = "<w:strike w:val='false'/>"
 CELL = "<w:tc><w:p>{}</w:p></w:tc>"
@@ -51,6 +55,7 @@ DELETED_ROW = (
         (f"<w:p>{run('a')}{run('b', NOTE_RUN)}</w:p>", "a", ("hidden", "b")),
         (f'<w:p><w:pPr><w:pStyle w:val="Note"/></w:pPr>{run("b")}</w:p><w:p>{run("a")}</w:p>', "a", ("hidden", "b")),
         (f"<w:p>{run('a')}{run('b', TINY)}</w:p>", "a", ("hidden", "b")),
+        (f"<w:p>{run('a')}{run('b', WHITE)}</w:p>", "a", ("hidden", "b")),
         (DELETED_ROW, "a", ("deleted", "b")),
         (
             f"<w:p>{run('Name: a')}<w:sdt><w:sdtPr><w:showingPlcHdr/></w:sdtPr><w:sdtContent>{run('Enter text')}"
@@ -73,6 +78,10 @@ def test_word_sets_aside_what_is_hidden_struck_deleted_or_moved_away(tmp_path, b
         f'<w:p><w:pPr><w:pStyle w:val="Shown"/></w:pPr>{run("a")}</w:p>',
         f'<w:p><w:pPr><w:pStyle w:val="Note"/></w:pPr>{run("a", UNHIDDEN)}</w:p>',
         f"<w:p>{run('a', '<w:webHidden/>')}</w:p>",
+        f"<w:p>{run('a', WHITE + '<w:highlight/>')}</w:p>",
+        f'<w:p><w:pPr><w:shd w:fill="000000"/></w:pPr>{run("a", WHITE)}</w:p>',
+        f"<w:tbl><w:tr>{CELL.format(run('a', WHITE))}</w:tr></w:tbl>",
+        f"<w:p><w:r><w:pict><w:txbxContent><w:p>{run('a', WHITE)}</w:p></w:txbxContent></w:pict></w:r></w:p>",
         f"<w:p><w:ins>{run('a')}</w:ins></w:p>",
         f"<w:p><w:moveTo>{run('a')}</w:moveTo></w:p>",
     ],
@@ -246,6 +255,29 @@ def test_hidden_slides_and_shapes_and_struck_words_of_a_deck_are_set_aside(tmp_p
     document = read(path)
     assert document.text == "one" and document.pages[1].note == "hidden slide"
     assert document.asides == (Aside("deleted", "old"), Aside("hidden", "secret"), Aside("hidden", "two", 1))
+
+
+def test_footers_of_slides_are_set_aside_and_their_numbers_left_out(tmp_path):
+    made, path = deck(tmp_path)
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    slide.shapes.add_textbox(0, 0, 9_000_000, 900_000).text_frame.text = "words"
+    for kind, words in (("ftr", "Project Tern"), ("dt", "4 May"), ("sldNum", "7")):
+        box = slide.shapes.add_textbox(0, 5_000_000, 900_000, 900_000)
+        box.text_frame.text = words
+        box._element.nvSpPr.nvPr.append(parse_xml(f'<p:ph {nsdecls("p")} type="{kind}" idx="1{len(words)}"/>'))
+    made.save(path)
+    document = read(path)
+    assert document.text == "words" and set_aside(document) == [("footer", "Project Tern"), ("footer", "4 May")]
+
+
+def test_what_the_number_format_of_a_cell_hides_is_set_aside(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (("Item", "Cost", "Help"), ("Pier", 12, 77), ("Quay", 13, 88)):
+        book.active.append(row)
+    book.active["C2"].number_format = ";;;"
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert "Item: Pier; Cost: 12." in document.text and set_aside(document) == [("hidden", "77")]
 
 
 def test_what_is_set_aside_in_an_attachment_and_in_a_message_stays_with_its_part(tmp_path):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import openpyxl
 import pytest
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
 from openpyxl.styles import Font
 
 from retrieval.errors import ExtractError
@@ -279,6 +281,15 @@ def test_days_count_from_1904_where_the_workbook_says_so(tmp_path):
     book.active.append([datetime.date(2026, 3, 14)])
     book.save(tmp_path / "made.xlsx")
     assert read(tmp_path / "made.xlsx").text == "2026-03-14"
+
+
+def test_raised_figures_in_cells_are_written_out(tmp_path):
+    book = openpyxl.Workbook()
+    raised = TextBlock(InlineFont(vertAlign="superscript"), "6")
+    for row in (("Site", "Area", "Count"), ("Quay", CellRichText("7 m", raised), CellRichText("3 × 10", raised))):
+        book.active.append(row)
+    book.save(tmp_path / "made.xlsx")
+    assert "Site: Quay; Area: 7 m^6; Count: 3 × 10^6." in read(tmp_path / "made.xlsx").text
 
 
 def test_names_of_cells_are_followed(tmp_path):
