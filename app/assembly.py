@@ -42,7 +42,7 @@ def open_library(settings: Settings) -> Library:
         index=settings.index,
         hot_bytes=int(settings.hot_bytes),
         threads=settings.threads,
-        reader=settings.second_look,
+        reader=settings.span_reader,
         writer=writer_opener(settings),
     )
 

@@ -29,6 +29,9 @@ SECRET_FILE_LIMIT = 4096
 RETIRED = frozenset({"max_connections_each", "reader_processes", "tracing", "watch_seconds", "writer_repair"})
 """Settings of the release before that nobody could be advised how to set: named in a warning, and ignored."""
 
+RENAMED = {"second_look": "span_reader"}
+"""Former names of settings, which work for one release, with a warning."""
+
 log = logging.getLogger("cairn.settings")
 
 
@@ -105,10 +108,10 @@ class Settings(BaseSettings):
         default="auto",
         description="Processor threads to compute with; `auto`: one for each core that other programs leave idle.",
     )
-    second_look: bool = Field(
+    span_reader: bool = Field(
         default=True,
-        description="Read the passages found once more, together with the question, before a sentence is quoted; "
-        "`false`: stored keys alone choose it.",
+        description="Read the passages found together with the question before a sentence is quoted; `false`: stored "
+        "keys alone choose it.",
     )
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",
@@ -252,10 +255,10 @@ def load_settings(**overrides: Any) -> Settings:
 
     Raises SettingsError naming the variable and what it may be.
     """
-    chosen = {name: value for name, value in overrides.items() if value is not None}
+    chosen = {RENAMED.get(name, name): value for name, value in overrides.items() if value is not None}
     _refuse_unknown_variables()
     try:
-        return Settings(**(_secrets_from_files() | chosen))
+        return Settings(**(_renamed_variables() | _secrets_from_files() | chosen))
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -266,7 +269,7 @@ def load_settings(**overrides: Any) -> Settings:
 def _refuse_unknown_variables() -> None:
     """pydantic-settings looks up the names it knows and never sees the others."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
-    known += [f"{PREFIX}{name.upper()}_FILE" for name in SECRETS]
+    known += [f"{PREFIX}{name.upper()}_FILE" for name in SECRETS] + [PREFIX + name.upper() for name in RENAMED]
     for variable, value in os.environ.items():
         if variable.removeprefix(PREFIX).lower() in RETIRED and value:
             log.warning("%s is no setting any more and is ignored; the next release refuses it.", variable)
@@ -274,6 +277,18 @@ def _refuse_unknown_variables() -> None:
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists them all."
             raise SettingsError(f"{variable} is not a setting. {hint}")
+
+
+def _renamed_variables() -> dict[str, str]:
+    """Values of settings that are given under their former names alone."""
+    given = {}
+    for name, present in RENAMED.items():
+        former, variable = PREFIX + name.upper(), PREFIX + present.upper()
+        if value := os.environ.get(former):
+            log.warning("%s is called %s now; the next release refuses the former name.", former, variable)
+            if not os.environ.get(variable):
+                given[present] = value
+    return given
 
 
 def _secrets_from_files() -> dict[str, str]:

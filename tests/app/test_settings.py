@@ -144,3 +144,11 @@ def test_the_key_of_a_writers_server_is_read_from_a_file_that_nobody_else_may_re
 def test_a_setting_of_the_release_before_is_named_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     assert load_settings({"CAIRN_WRITER_REPAIR": "0.1", "CAIRN_TRACING": ""}).port == 7860
     assert [record.getMessage().split()[0] for record in caplog.records] == ["CAIRN_WRITER_REPAIR"]
+
+
+def test_a_former_name_works_with_a_warning_and_the_present_one_wins(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_settings({"CAIRN_SECOND_LOOK": "false"}).span_reader is False
+    assert "CAIRN_SECOND_LOOK is called CAIRN_SPAN_READER now" in caplog.text
+    assert load_settings({"CAIRN_SECOND_LOOK": "false", "CAIRN_SPAN_READER": "true"}).span_reader is True
+    assert load_settings({"CAIRN_SECOND_LOOK": ""}).span_reader is True
+    assert load_settings({}, second_look=False).span_reader is False
