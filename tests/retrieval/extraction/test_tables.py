@@ -319,6 +319,41 @@ def test_numbers_below_names_in_two_levels_are_read_with_both(tmp_path, rule):
     assert lines[-1].startswith("Region: West; Actual 2003-04: 36;")
 
 
+LEVELS = (72, 132, 192, 252, 312, 372)
+
+
+def boxes(*cells: tuple[int, int, int, int, str]) -> bytes:
+    """Cells with borders all round them, by row and column: from and to of each."""
+    drawing = []
+    for row, row_end, first, last, text in cells:
+        left, right, top, foot = LEVELS[first], LEVELS[last], TOP - STEP * row, TOP - STEP * row_end
+        drawing.append(b"%d %d %d %d re S" % (left, foot, right - left, top - foot))
+        drawing.append(b"BT /F1 10 Tf %d %d Td (%s) Tj ET" % (left + 4, top - 14, escaped(text)))
+    return b"\n".join(drawing)
+
+
+def row_of(row: int, *texts: str, first: int = 0) -> list[tuple[int, int, int, int, str]]:
+    return [(row, row + 1, first + number, first + number + 1, text) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("heads", "last"),
+    [
+        ([(0, 2, 0, 1, "Pier"), (0, 1, 1, 3, "2024"), (0, 1, 3, 5, "2025"), *row_of(1, *("May", "June") * 2, first=1)],
+         "Pier: South; 2024 May: 5; 2024 June: 6; 2025 May: 7; 2025 June: 8."),
+        ([(0, 2, 0, 1, "Pier"), (0, 1, 1, 4, "Boats"), (0, 2, 4, 5, "All"),
+          *row_of(1, "Sail", "Oar", "Steam", first=1)],
+         "Pier: South; Boats Sail: 5; Boats Oar: 6; Boats Steam: 7; All: 8."),
+        ([(0, 1, 0, 1, "Pier"), (0, 1, 1, 3, "Spring"), (0, 1, 3, 5, "Autumn"),
+          *row_of(1, "North", "1", "2", "3", "4")],
+         "Pier: South; Spring: 5; Spring: 6; Autumn: 7; Autumn: 8."),
+    ],
+)  # fmt: skip
+def test_cells_that_span_names_below_are_part_of_them(tmp_path, heads, last):
+    body = [*row_of(2, "North", "1", "2", "3", "4"), *row_of(3, "South", "5", "6", "7", "8")]
+    assert read(tmp_path, boxes(*heads, *body)).text.split("\n")[-1] == last
+
+
 def test_names_set_sideways_name_their_columns(tmp_path):
     columns = (200, 260, 320)
     names = [b"BT /F1 9 Tf 0 1 -1 0 %d 704 Tm (%s) Tj ET" % (x + 8, n) for x, n in

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
-from retrieval.extraction.table_rows import is_number
+from retrieval.extraction.table_rows import MOST_HEADS, is_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +47,29 @@ def cell_text(page: PageCharacters, cell: Cell) -> str:
     return "".join(map(chr, page.code_N[cell.members_N].tolist()))
 
 
-def has_heading(page: PageCharacters, grid: Grid) -> bool:
-    """Whether the first row names the columns: by bold print, by numbers below words, or in a table of three columns
-    with borders by short words in each."""
+def heading_rows(page: PageCharacters, grid: Grid) -> int:
+    """How many of the first rows name the columns: two or more where cells of the upper ones span several below."""
+    levels = _levels(grid)
+    return levels if levels > 1 and is_heading(page, grid, levels) else int(is_heading(page, grid, 1))
+
+
+def _levels(grid: Grid) -> int:
     columns = len(grid.edges) - 1
-    first = [cell for cell in grid.cells if cell.row == 0 and cell.row_end == 1]
+    for row in range(MOST_HEADS - 1):
+        wide = [
+            c for c in grid.cells if c.row == row and c.row_end == row + 1 and 1 < c.column_end - c.column < columns
+        ]
+        below = [cell for cell in grid.cells if cell.row == row + 1]
+        if not wide or any(sum(c.column <= b.column < c.column_end for b in below) < 2 for c in wide):
+            return row + 1
+    return MOST_HEADS
+
+
+def is_heading(page: PageCharacters, grid: Grid, rows: int) -> bool:
+    """Whether so many first rows name the columns: by bold print, by numbers below words, or in a table of three
+    columns with borders by short words in each."""
+    columns = len(grid.edges) - 1
+    first = [cell for cell in grid.cells if cell.row_end <= rows]
     named = {column for cell in first for column in range(cell.column, cell.column_end)}
     texts = [cell_text(page, cell) for cell in first]
     if len(first) < 2 or not named >= set(range(1, columns)):
@@ -60,12 +78,13 @@ def has_heading(page: PageCharacters, grid: Grid) -> bool:
         return False
     if any(len(text) > _LONGEST_NAME or (is_number(text) and not _YEAR.fullmatch(text)) for text in texts):
         return False
-    body = [cell for cell in grid.cells if cell.row > 0]
+    body = [cell for cell in grid.cells if cell.row >= rows]
     if _is_bold(page, first) and not _is_bold(page, body):
         return True
-    if has_numbers(page, grid):
+    if has_numbers(page, grid, rows):
         return True
-    return grid.bordered and columns > 2 and len(set(texts)) == len(texts) and max(map(len, texts)) <= _LONGEST_NAME / 2
+    is_told_apart = rows > 1 or len(set(texts)) == len(texts)
+    return grid.bordered and columns > 2 and is_told_apart and max(map(len, texts)) <= _LONGEST_NAME / 2
 
 
 def _alternates(page: PageCharacters, grid: Grid) -> bool:
@@ -78,10 +97,12 @@ def _alternates(page: PageCharacters, grid: Grid) -> bool:
     return len(sizes) > 3 and len(sizes) % 2 == 0 and max(sizes[::2]) < _SMALL * min(sizes[1::2])
 
 
-def has_numbers(page: PageCharacters, grid: Grid) -> bool:
-    """Whether a column holds numbers below its first cell."""
+def has_numbers(page: PageCharacters, grid: Grid, start: int) -> bool:
+    """Whether a column holds numbers from some row on."""
     for column in range(len(grid.edges) - 1):
-        here = [cell for cell in grid.cells if cell.row > 0 and (cell.column, cell.column_end) == (column, column + 1)]
+        here = [
+            cell for cell in grid.cells if cell.row >= start and (cell.column, cell.column_end) == (column, column + 1)
+        ]
         if len(here) > 1 and sum(is_number(cell_text(page, cell)) for cell in here) > 0.6 * len(here):
             return True
     return False

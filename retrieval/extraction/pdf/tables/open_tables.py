@@ -16,7 +16,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import Fragments, make_fragments, rows_by_height, upright
-from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading, has_numbers
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_numbers, is_heading
 from retrieval.extraction.pdf.tables.rules import Rules, joined
 from retrieval.extraction.table_rows import is_number
 
@@ -323,7 +323,7 @@ def aligned_tables(words: Words, rules: Rules) -> Iterator[Grid]:
         if gaps[number] and sum(numbers[number + 1 : number + 5]) > 1:
             run = _aligned_run(words, rows[number : number + _LONGEST_TABLE])
         grid = words.grid([], run) if len(run) > 2 else None
-        if grid is not None and has_heading(page, grid) and has_numbers(page, grid):
+        if grid is not None and is_heading(page, grid, 1) and has_numbers(page, grid, 1):
             yield grid
             number += len(run)
         else:

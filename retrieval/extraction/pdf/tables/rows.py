@@ -19,7 +19,7 @@ from retrieval.extraction.document import ExtractedBox, ExtractedTable
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.layout import Line, lines_of_cell
 from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.tables.grid import Cell, Grid, has_heading
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, heading_rows
 from retrieval.extraction.pdf.text_boxes import TextLine, composed, plain_line
 from retrieval.extraction.table_rows import (
     LONGEST_NAME,
@@ -70,7 +70,7 @@ def read_table(page_number: int, page: PageCharacters, whole: Line, number: int,
     assert whole.table is not None
     grid = whole.table
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
-    heading = grid.heading_rows if grid.heading_rows is not None else int(has_heading(page, grid))
+    heading = grid.heading_rows if grid.heading_rows is not None else heading_rows(page, grid)
     names = _names(grid, cells, heading) if heading else None
     if names is None and before is not None and before.fit(grid):
         names = replace(before, edges=grid.edges)
