@@ -119,7 +119,7 @@ FORMATS = (
     ),
     Format("md", "Markdown", (".md", ".markdown"), "text/markdown", f"{_HERE}.markup:extract_markdown"),
     Format("txt", "plain text", (".txt", ".text"), "text/plain", f"{_HERE}.markup:extract_text"),
-    Format("json", "JSON", (".json",), "application/json", f"{_HERE}.structured:extract_json"),
+    Format("json", "JSON", (".json", ".jsonl", ".ndjson"), "application/json", f"{_HERE}.structured:extract_json"),
     Format("xml", "XML", (".xml",), "application/xml", f"{_HERE}.structured:extract_xml"),
     Format("code", "program code", CODE_SUFFIXES, "text/x-source", f"{_HERE}.structured:extract_code"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ what is neither JSON nor XML, as text whose places are line numbers."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,26 @@ _LINES_A_BLOCK = 20
 _LINES = 40  # of a part, at least
 _MOST_LINES = 60
 _TAB = 4
+_LONGEST_FIRST = 60  # characters of a value that tells a record from others
 
 
 def extract_json(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A sentence for every object; what is no JSON is read as text. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     try:
-        lines = list(_sentences(json.loads(source), ()))
+        lines = list(_sentences(_values(source), ()))
     except (ValueError, RecursionError):
         lines = []
     return _document(lines, source, encoding, notes, path, limits)
+
+
+def _values(source: str) -> Any:
+    """The value of the file, or those of its lines where each holds one. Raises ValueError."""
+    try:
+        return json.loads(source)
+    except json.JSONDecodeError:
+        values = [json.loads(line) for line in source.split("\n") if line.strip()]
+        return values if len(values) > 1 else json.loads(source)
 
 
 def extract_xml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -59,19 +69,20 @@ def _document(
     return from_blocks([(0, block) for block in blocks], path.stem, path, {"encoding": encoding}, limits, notes)
 
 
-def _sentences(value: Any, branch: tuple[str, ...]) -> Iterator[str]:
+def _sentences(value: Any, branch: tuple[str, ...], is_one_of_several: bool = False) -> Iterator[str]:
     if len(branch) > _DEEPEST:
         raise RecursionError
     if isinstance(value, dict):
         own = {key: shown for key, inner in value.items() if (shown := _plain(inner))}
         yield from _sentence(branch, own)
+        inside = (*branch[:-1], *_told_apart("".join(branch[-1:]), own)) if is_one_of_several else branch
         for key, inner in value.items():
             if key not in own:
-                yield from _sentences(inner, (*branch, key))
+                yield from _sentences(inner, (*inside, key))
     elif isinstance(value, list) and not _plain(value):
         for number, inner in enumerate(value, 1):
             is_named = isinstance(inner, dict) or len(value) == 1
-            yield from _sentences(inner, branch if is_named else (*branch, str(number)))
+            yield from _sentences(inner, branch if is_named else (*branch, str(number)), len(value) > 1)
     elif shown := _plain(value):
         yield from _sentence(branch[:-1], {branch[-1] if branch else "": shown})
 
@@ -85,6 +96,14 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return " ".join(clean_text(str(value)).split())
+
+
+def _told_apart(name: str, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The branch of one of several records, with its first value: what is inside of it belongs to no other."""
+    key = next((key for key, value in values.items() if key and len(value) <= _LONGEST_FIRST), "")
+    stated = f"{key}: {values[key]}" if key else ""
+    told = f"{name} ({stated})" if name and stated else name or stated
+    return (told,) if told else ()
 
 
 def _sentence(branch: tuple[str, ...], values: dict[str, str]) -> Iterator[str]:
@@ -120,8 +139,11 @@ def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]
     if text and (children or branch):
         values = {"": text, **values}
     yield from _sentence((*branch, name), values)
+    beside = (element.getprevious(), element.getnext())
+    is_one_of_several = any(one is not None and one.tag == element.tag for one in beside)
+    inside = _told_apart(name, values) if is_one_of_several else (name,)
     for child in deeper:
-        yield from _elements(child, (*branch, name))
+        yield from _elements(child, (*branch, *inside))
 
 
 def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:

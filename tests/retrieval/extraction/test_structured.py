@@ -16,6 +16,21 @@ from tests.retrieval.extraction.reading import read, written
         ({"a": {"b": {"timeout": 12, "host": "x"}}}, "a / b: timeout: 12; host: x."),
         ({"a": 1, "b": {"c": 2}}, "a: 1.\nb: c: 2."),
         ({"contacts": [{"name": "Yara"}, {"name": "Stellan"}]}, "contacts: name: Yara.\ncontacts: name: Stellan."),
+        (
+            {
+                "orders": [
+                    {"no": 7, "lines": [{"item": "bolt"}, {"item": "nut"}]},
+                    {"no": 8, "lines": [{"item": "bolt"}]},
+                ]
+            },
+            "orders: no: 7.\norders (no: 7) / lines: item: bolt.\norders (no: 7) / lines: item: nut.\n"
+            "orders: no: 8.\norders (no: 8) / lines: item: bolt.",
+        ),
+        (
+            [{"id": 1, "at": {"x": 4}}, {"id": 2, "at": {"x": 5}}],
+            "id: 1.\nid: 1 / at: x: 4.\nid: 2.\nid: 2 / at: x: 5.",
+        ),
+        ({"a": [{"b": {"c": 1}}, {"b": {"c": 2}}]}, "a / b: c: 1.\na / b: c: 2."),
         ({"tags": ["red", "blue"]}, "tags: red, blue."),
         ({"on": True, "off": False, "none": None}, "on: true; off: false."),
         ([{"a": 1}, {"a": 2}], "a: 1.\na: 2."),
@@ -28,7 +43,13 @@ def test_values_of_json_stand_behind_their_branch(tmp_path, value, text):
     assert read(written(tmp_path, "made.json", json.dumps(value))).text == text
 
 
-@pytest.mark.parametrize("source", ['{"a": 1', "[" * 5000 + "]" * 5000, "// no JSON\n{}"])
+@pytest.mark.parametrize("name", ["made.jsonl", "made.ndjson", "made.json"])
+def test_lines_of_json_are_records(tmp_path, name):
+    lines = '{"who": "Anna", "age": 5}\n\n{"who": "Ben", "at": {"town": "Voss"}}\n'
+    assert read(written(tmp_path, name, lines)).text == "who: Anna; age: 5.\nwho: Ben.\nwho: Ben / at: town: Voss."
+
+
+@pytest.mark.parametrize("source", ['{"a": 1}\n{"b"', '{"a": 1', "[" * 5000 + "]" * 5000, "// no JSON\n{}"])
 def test_what_is_no_json_is_read_as_text(tmp_path, source):
     document = read(written(tmp_path, "made.json", source))
     assert document.pages[0].label.startswith("line")
@@ -39,6 +60,11 @@ def test_what_is_no_json_is_read_as_text(tmp_path, source):
     [
         ("<d><p><n>Anna</n><r>5</r></p><p><n>Ben</n></p></d>", "d / p: n: Anna; r: 5.\nd / p: n: Ben."),
         ('<d><p id="7">Anna</p></d>', "d / p: Anna; id: 7."),
+        (
+            '<d><p id="7"><c cur="EUR">1</c></p><p id="8"><c cur="EUR">2</c></p></d>',
+            "d / p: id: 7.\nd / p (id: 7) / c: 1; cur: EUR.\nd / p: id: 8.\nd / p (id: 8) / c: 2; cur: EUR.",
+        ),
+        ('<d><p id="7"><c cur="EUR">1</c></p></d>', "d / p: id: 7.\nd / p / c: 1; cur: EUR."),
         ("<d><p>one <b>bold</b> word</p></d>", "one bold word"),
         ("<d><t>a</t><t>b</t></d>", "d: t: a, b."),
         ('<x:d xmlns:x="urn:x"><x:p>a</x:p></x:d>', "d: p: a."),
