@@ -15,12 +15,15 @@ _PLACES = re.compile(r"[0#?]")
 _NUMBER = re.compile(r"[0#?,.]*[0#?][0#?,.]*")
 _EXPONENT = re.compile(r"[eE][+-]0+")
 _LARGEST_DAY = 2_958_465  # 31 December 9999
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
 
 
 def number_text(value: float) -> str:
     """A number as people write it, without what floating point adds."""
-    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e21):
         return str(int(value))
     return f"{value:.12g}"
 
@@ -139,7 +142,8 @@ def _date_text(value: float, code: str, from_1904: bool) -> str:
     if "d" not in plain:
         if "m" not in plain:
             return str(moment.year)
-        return f"{_MONTHS[moment.month - 1]} {moment.year}" if "y" in plain else _MONTHS[moment.month - 1]
+        month = _MONTHS[moment.month - 1][: None if "mmmm" in plain else 3]
+        return f"{month} {moment.year}" if "y" in plain else month
     day = moment.strftime("%Y-%m-%d")
     if not has_time or (moment.time() == datetime.time() and value == int(value)):
         return day

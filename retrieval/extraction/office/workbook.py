@@ -35,6 +35,7 @@ _MACROS = "xl/vbaProject.bin"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _REFERENCE = re.compile(r"(?:'((?:[^']|'')+)'!|([\w.]+)!)?\$?([A-Z]{1,3})\$?(\d{1,7})")
+_MOST_DIGITS = 22  # of a whole number, kept as it stands: it is a code
 _MOST_MERGED = 100_000  # cells
 _DEEPEST_REFERENCE = 20
 _THREADED = re.compile(r"\[Threaded comment\].*?(?:Comment|Kommentar)[^:]*:\s*", re.S)
@@ -202,7 +203,7 @@ class _Workbook:
 
     def _number(self, value: str, code: str) -> str:
         try:
-            number: float = int(value) if value.lstrip("-").isdigit() and len(value) < 16 else float(value)
+            number: float = int(value) if value.lstrip("-").isdigit() and len(value) <= _MOST_DIGITS else float(value)
         except ValueError:
             return value
         return shown_number(number, code, from_1904=self._from_1904)

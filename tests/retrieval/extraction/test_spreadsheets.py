@@ -265,6 +265,9 @@ def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
         (46095, "dd/mm/yyyy", "2026-03-14"),
         (46095.75, "d mmm yyyy h:mm", "2026-03-14 18:00"),
         (46095, "mmm yyyy", "Mar 2026"),
+        (46095, "mmmm yyyy", "March 2026"),
+        (4111111111111111222, "General", "4111111111111111222"),
+        (4111111111111111, "0000-0000-0000-0000", "4111-1111-1111-1111"),
         (61, "m/d/yy", "1900-03-01"),
         (1, "m/d/yy", "1900-01-01"),
         (-1, "m/d/yy", "-1"),
@@ -281,6 +284,14 @@ def test_days_count_from_1904_where_the_workbook_says_so(tmp_path):
     book.active.append([datetime.date(2026, 3, 14)])
     book.save(tmp_path / "made.xlsx")
     assert read(tmp_path / "made.xlsx").text == "2026-03-14"
+
+
+def test_long_codes_keep_their_digits(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (("Card", "Count"), (4111111111111111, 3), (55555555555544440, 4)):
+        book.active.append(row)
+    book.save(tmp_path / "made.xlsx")
+    assert "Card: 4111111111111111; Count: 3.\nCard: 55555555555544440; Count: 4." in read(tmp_path / "made.xlsx").text
 
 
 def test_raised_figures_in_cells_are_written_out(tmp_path):
