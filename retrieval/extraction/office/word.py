@@ -479,8 +479,8 @@ class _Runs:
             self._reader.shared.commented[child.get(f"{_W}id", "")] = []
         elif tag == "commentReference":
             identity = child.get(f"{_W}id", "")
-            about = "".join(self._reader.shared.commented.pop(identity, []))
-            self.remarks.append(("comment", identity, about))
+            words = self._reader.shared.commented.pop(identity, None)
+            self.remarks.append(("comment", identity, self._valid() if words is None else "".join(words)))
         elif tag == "commentRangeEnd":
             identity = child.get(f"{_W}id", "")
             about = "".join(self._reader.shared.commented.get(identity, []))

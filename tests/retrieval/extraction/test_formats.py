@@ -72,6 +72,21 @@ def test_a_document_of_another_program_keeps_its_title_headings_lists_and_tables
     assert [(entry.title, entry.level) for entry in document.outline] == [("Boats", 0), ("Mills", 1)]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "about"),
+    [("", "", "The oil"), ('<w:commentRangeStart w:id="4"/>', '<w:commentRangeEnd w:id="4"/>', "oil")],
+    ids=["at a point", "on words"],
+)
+def test_a_comment_in_a_word_document_says_what_it_stands_at(tmp_path, start, end, about):
+    comments = f'<w:comments {W}><w:comment w:id="4" w:author="Bo"><w:p><w:r><w:t>Ask.</w:t></w:r></w:p></w:comment>'
+    body = (
+        f'<w:p><w:r><w:t xml:space="preserve">The </w:t></w:r>{start}<w:r><w:t>oil</w:t></w:r>{end}'
+        '<w:r><w:commentReference w:id="4"/></w:r><w:r><w:t xml:space="preserve"> is dear.</w:t></w:r></w:p>'
+    )
+    document = read(docx(tmp_path, body, parts={"word/comments.xml": f"{comments}</w:comments>"}))
+    assert document.text == f"The oil is dear.\n\nComment by Bo on “{about}”: Ask."
+
+
 def test_formats_without_pages_have_one_page_without_label_and_no_boxes(tmp_path):
     document = extract(docx(tmp_path))
     assert [(page.label, page.start, page.end) for page in document.pages] == [("", 0, len(document.text))]
