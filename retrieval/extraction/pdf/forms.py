@@ -15,6 +15,7 @@ from retrieval.extraction.table_rows import EMPTY, LEFT_EMPTY, SENTENCE_ENDS, TI
 _BOX = re.compile("[☐☑☒]")
 _AMOUNT = re.compile(r"[^\w\d]*(?:[A-Z]{3}\s?|[€$£¥]\s?)?[-–−]?\d[\d.,' ]*[.,]\d\d(?:\s?(?:[A-Z]{3}|[€$£¥]))?[^\w]*")
 _LONGEST_LABEL = 60  # characters
+_SHORT_WORDS, _SHORT_LETTERS = 3, 5
 _LABEL_SIZE = 0.85  # of the size of the value below it
 _FEWEST_ABOVE = 3  # pairs on a page; fewer small lines above larger ones may be headings
 
@@ -58,7 +59,7 @@ def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:
     labels, values = _cells(a), _cells(b)
     if len(labels) != len(values):  # one was composed of a question and what is ticked
         return False
-    if any(end - start > _LONGEST_LABEL or a.text[start:end].endswith(SENTENCE_ENDS[:4]) for start, end in labels):
+    if any(end - start > _LONGEST_LABEL or _is_sentence(a.text[start:end]) for start, end in labels):
         return False
     if any(_is_filled(a, start, page) for start, _ in labels):
         return False
@@ -68,6 +69,13 @@ def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:
     ]
     aligned = max(map(abs, left)) < 4.0
     return aligned and (a.size <= _LABEL_SIZE * b.size or all(_is_filled(b, start, page) for start, _ in values))
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a cell ends as sentences do, and is not a few words with a short one at their end ("Order no.")."""
+    words = text.split()
+    is_short = text.endswith(".") and len(words) <= _SHORT_WORDS and len(words[-1]) <= _SHORT_LETTERS
+    return text.endswith(SENTENCE_ENDS[:4]) and not is_short
 
 
 def _beside(line: TextLine, page: PageCharacters) -> Iterator[TextLine]:

@@ -188,11 +188,18 @@ def test_pairs_of_labels_and_values_on_invoices_are_sentences(tmp_path):
 
 def test_labels_in_small_print_belong_to_the_values_below_them(tmp_path):
     rows = [("PALLETS", "GROSS WEIGHT", "TEMPERATURE"), ("11", "6,240 kg", "4 degrees"),
-            ("DRIVER", "SEAL NUMBER", "WAITING TIME"), ("Anouk", "S-99102", "25 minutes")]  # fmt: skip
+            ("DRIVER", "SEAL NUMBER", "Order no."), ("Anouk", "S-99102", "A-7731")]  # fmt: skip
     texts = [(60 + 160 * n, 700 - (32 * (row // 2) + 12 * (row % 2)), 10 if row % 2 else 7, text)
              for row, cells in enumerate(rows) for n, text in enumerate(cells)]  # fmt: skip
     pairs = [pair for labels, values in (rows[:2], rows[2:]) for pair in zip(labels, values, strict=True)]
     assert [line for line in made(tmp_path, texts, []).split("\n") if line] == [f"{a}: {b}." for a, b in pairs]
+
+
+def test_sentences_in_small_print_are_no_labels(tmp_path):
+    notes = ["All prices are without tax.", "Sent on Monday.", "Paid at once."]
+    texts = [(60 + 160 * n, y, size, text) for y, size, row in ((712, 7, notes), (700, 10, ["11", "12", "13"]))
+             for n, text in enumerate(row)]  # fmt: skip
+    assert "tax.: 11" not in made(tmp_path, texts, []) and "\t" in made(tmp_path, texts, [])
 
 
 def test_a_question_whose_boxes_are_left_empty_is_no_value_of_the_labels_above_it(tmp_path):
