@@ -17,13 +17,15 @@ from retrieval.extraction.table_rows import SENTENCE_ENDS
 _NAMES = {
     "SUMMARY": "", "DTSTART": "Begins", "DTEND": "Ends", "DUE": "Due", "DURATION": "Lasts", "LOCATION": "Where",
     "ORGANIZER": "Organiser", "ATTENDEE": "Attendee", "RRULE": "Repeats", "STATUS": "Status",
-    "DESCRIPTION": "Description", "URL": "Address",
+    "DESCRIPTION": "Description", "URL": "Address", "EXDATE": "Not on", "COMPLETED": "Done", "CATEGORIES": "Kind",
+    "COMMENT": "Comment", "CONTACT": "Contact",
 }  # fmt: skip
 _KINDS = ("VEVENT", "VTODO", "VJOURNAL")
 _FOLDED = re.compile(r"\r?\n[ \t]")
 _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z)?)?")
 _ESCAPED = re.compile(r"\\([nN,;\\])")
 _CALLED = re.compile(r';CN=("[^"]*"|[^;:]*)')
+_TAKES_PART = re.compile(r";PARTSTAT=(DECLINED|TENTATIVE|ACCEPTED|DELEGATED)")
 _ZONE = re.compile(r";TZID=([^;:]+)")
 
 
@@ -69,14 +71,21 @@ def _stated(entry: list[tuple[str, str]]) -> Iterator[Block]:
 
 
 def _value(name: str, head: str, value: str) -> str:
-    if name in ("DTSTART", "DTEND", "DUE"):
-        found, zone = _MOMENT.match(value), _ZONE.search(head)
-        if found is not None:
-            time = f" {found[4]}:{found[5]}" if found[4] else ""
-            where = f" ({zone[1]})" if zone else " UTC" if found[6] else ""
-            return f"{found[1]}-{found[2]}-{found[3]}{time}{where if time else ''}"
-    called = _CALLED.search(head)
-    if name in ("ORGANIZER", "ATTENDEE") and called is not None:
-        return f"{called[1].strip(chr(34))} <{value.removeprefix('mailto:').removeprefix('MAILTO:')}>"
+    if name in ("DTSTART", "DTEND", "DUE", "EXDATE", "COMPLETED") and _MOMENT.match(value):
+        return ", ".join(_moment(head, one) for one in value.strip().split(","))
+    called, part = _CALLED.search(head), _TAKES_PART.search(head)
+    if name in ("ORGANIZER", "ATTENDEE"):
+        address = value.strip().removeprefix("mailto:").removeprefix("MAILTO:")
+        who = f"{called[1].strip(chr(34))} <{address}>" if called else address
+        return f"{who} ({part[1].lower()})" if part else who
     text = _ESCAPED.sub(lambda one: "\n" if one[1] in "nN" else one[1], value)
     return " ".join(clean_text(text).split())
+
+
+def _moment(head: str, value: str) -> str:
+    found, zone = _MOMENT.match(value), _ZONE.search(head)
+    if found is None:
+        return value
+    time = f" {found[4]}:{found[5]}" if found[4] else ""
+    where = f" ({zone[1]})" if zone else " UTC" if found[6] else ""
+    return f"{found[1]}-{found[2]}-{found[3]}{time}{where if time else ''}"

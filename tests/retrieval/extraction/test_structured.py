@@ -134,6 +134,18 @@ def test_a_calendar_is_read_in_words(tmp_path):
         "Acceptance, house 6: Begins: 2026-12-08 14:30 (Europe/Berlin).\n"
         "Acceptance, house 6: Ends: 2026-12-08 15:00 UTC.\nAcceptance, house 6: Attendee: Z, P <z@x>."
     )
+    source = (
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Choir\nDTSTART:20260504\nEXDATE;TZID=Europe/Oslo:20260511T190000,20260518\n"
+        "ATTENDEE;CN=Ann;PARTSTAT=DECLINED:mailto:a@x\nATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:b@x\nCATEGORIES:Music\n"
+        "END:VEVENT\nEND:VCALENDAR\n"
+    )
+    assert read(written(tmp_path, "made.ics", source)).text.split("\n")[2:] == [
+        "Choir: Begins: 2026-05-04.",
+        "Choir: Not on: 2026-05-11 19:00 (Europe/Oslo), 2026-05-18.",
+        "Choir: Attendee: Ann <a@x> (declined).",
+        "Choir: Attendee: b@x.",
+        "Choir: Kind: Music.",
+    ]
     with pytest.raises(ExtractError, match="not a calendar"):
         read(written(tmp_path, "other.ics", "words"))
 
