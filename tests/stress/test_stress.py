@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 from tests import forked, postgresql
 from tests.stress.shim import compiler
 
+needs_postgresql = pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not())
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the failing disk is a library in C, for Linux")
 
 
@@ -50,7 +51,10 @@ def test_this_part_of_the_campaign_holds_behind_a_library_in_c(command: list[str
                 "--lease",
                 "0.5",
             ],
-            marks=pytest.mark.skipif(bool(postgresql.why_not()), reason=postgresql.why_not()),
+            marks=needs_postgresql,
+        ),
+        pytest.param(
+            ["cluster.py", "--files", "12", "--askers", "2", "--slow", "3", "--away", "2"], marks=needs_postgresql
         ),
     ],
     ids=lambda command: command[0],
