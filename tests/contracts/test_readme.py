@@ -79,7 +79,7 @@ def test_the_python_example_runs(beside_reports: None, capsys: pytest.CaptureFix
 def test_the_langchain_example_runs(beside_reports: None) -> None:
     with cairn.open() as memory:
         memory.add("reports")
-    names = example_of("docs/langchain.md", examples=2)  # the second: tests/mission/test_langchain_answers.py
+    names = example_of("docs/langchain.md", examples=2)  # the second: tests/mission/test_attention_decides.py
     assert len(names["documents"]) == 3 and names["chain"].invoke("When?") == "In 1981."
     found = names["tool"].invoke({"args": {"query": "dam"}, "type": "tool_call", "id": "1", "name": "documents"})
     assert found.artifact[0].metadata["bboxes"] is not None

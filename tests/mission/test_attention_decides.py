@@ -6,6 +6,8 @@ at random, and the answers go with it.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +113,12 @@ def test_a_memory_too_large_is_narrowed_by_the_search_and_the_answer_says_so(
 def test_positions_that_do_not_exist_are_refused(keyed: Keyed) -> None:
     with pytest.raises(InvalidRequest, match="positions is 'true'"):
         list(keyed.library.ask(QUESTION, positions="true"))
+
+
+def test_the_chain_of_the_documentation_answers_and_says_what_was_read(keyed: Keyed) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "langchain.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "RunnableLambda" in block]
+    names: dict[str, Any] = {"library": keyed.library}
+    exec(code, names)
+    found = names["chain"].invoke(QUESTION)
+    assert found["answer"].strip() and found["passages"] and found["checked"] is not None
