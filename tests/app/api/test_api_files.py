@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from app.api import changes
+from app.api import changes, uploads
+from retrieval.documents import Documents
 from retrieval.library import Library
 from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send, until
 from tests.app.serving import settings_for
@@ -88,6 +91,41 @@ class TestFiles:
         )
         assert states["bad.pdf"]["state"] == "refused" and "cannot be read" in states["bad.pdf"]["problem"]
         assert states["good.pdf"]["state"] == "ready"
+
+    def test_a_small_file_does_not_wait_behind_a_large_one(
+        self, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go_on, estimate = threading.Event(), Documents.estimate
+
+        def slow_for_large(documents: Documents, path: Path, *more: Any, **named: Any) -> Any:
+            if path.stat().st_size > 2000:
+                assert go_on.wait(60)
+            return estimate(documents, path, *more, **named)
+
+        def states() -> dict[str, str]:
+            return {one["name"]: one["state"] for one in client.get("/api/v1/uploads").json()["uploads"]}
+
+        monkeypatch.setattr(Documents, "estimate", slow_for_large)
+        monkeypatch.setattr(uploads, "LARGE_BYTES", 2000)
+        for number in range(uploads.ESTIMATES_AT_ONCE + 1):
+            send(client, f"large-{number}.txt", b"A long text. " * 400, path="uploads")
+        send(client, "small.txt", b"A short text.", path="uploads")
+        until(lambda: states()["small.txt"] == "ready")
+        assert states()["large-0.txt"] == "estimating"
+        go_on.set()
+        until(lambda: set(states().values()) == {"ready"})
+
+    def test_a_file_that_failed_does_not_keep_its_name_from_a_good_one(
+        self, client: TestClient, library: Library
+    ) -> None:
+        (job,) = send(client, "report.pdf", b"%PDF-1.7\nnothing of a document").json()["jobs"]
+        assert library.jobs.run(job["id"]).state == "failed"
+        (job,) = send(client, "report.pdf").json()["jobs"]
+        assert library.jobs.run(job["id"]).state == "done"
+        documents = client.get("/api/v1/documents").json()["documents"]
+        assert [(one["source"], one["state"]) for one in documents if one["source"] == "report.pdf"] == [
+            ("report.pdf", "ready")
+        ]
 
     def test_a_locked_pdf_opens_with_its_password(self, client: TestClient, library: Library) -> None:
         (job,) = send(client, "locked.pdf", locked_pdf("open sesame")).json()["jobs"]
