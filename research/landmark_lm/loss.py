@@ -1,6 +1,9 @@
 """The loss of a row: the answer's words, and which block the landmarks name.
 
 - Words: cross-entropy of the answer's tokens, the question reading a few blocks of the row, the right ones among them.
+  Every second question is blind: it reads blocks drawn without regard to what is right, and only its gates are trained,
+  unless it happened to read a right one. A question that has read the right block in one layer names it easily in the
+  next, which it cannot do in a library.
 - Sums: a landmark's logit should be the log-sum-exp of its block's logits, which makes the grouped softmax an ordinary
   one: a teacher at every layer, head and token, which needs no answers (mean Huber distance; for the beginning).
 - Gates: at the prompt's last token and at every token of the answer, the probability of the right blocks under the
@@ -122,21 +125,24 @@ def row_loss(
     context = model.context(reader=reader, policy=SelectionPolicy(top_k=reads_QC.shape[1]))
     context.search_queries = {}
     hidden_QTE = model.encode(row.windows_QT, context)
+    has_gold_Q, read_gold_Q = row.gold_QN.any(1), row.gold_QN.gather(1, reads_QC).any(1)
     trained_QT = row.targets_QT != IGNORED
-    logits = word_logits(model, hidden_QTE[trained_QT])
-    words = nn.functional.cross_entropy(logits, row.targets_QT[trained_QT])
-    right = (logits.argmax(-1) == row.targets_QT[trained_QT]).float().mean()
+    worded_QT = trained_QT & (read_gold_Q | ~has_gold_Q)[:, None]
+    logits = word_logits(model, hidden_QTE[worded_QT])
+    words = nn.functional.cross_entropy(logits, row.targets_QT[worded_QT])
+    right = (logits.argmax(-1) == row.targets_QT[worded_QT]).float().mean()
     said = {"words": words.item(), "right": right.item()}
-    loss, has_gold_Q = words, row.gold_QN.any(1)
+    loss = words
     if sum_share:
         sums = torch.stack(reader.sums).mean()
         loss, said["sums"] = loss + sum_share * sums, sums.item()
     landmarks = {layer: keys[layer][:, :, -1] for layer in keys}
     if has_gold_Q.any() and gate_share:
         at_QT = trained_QT & has_gold_Q[:, None]
-        gates, first = _gate_loss(context.search_queries, landmarks, row, at_QT, kept)
+        gates, first_A = _gate_loss(context.search_queries, landmarks, row, at_QT, kept)
         loss = loss + gate_share * gates
-        said |= {"gates": gates.item(), "first": first.item()}
+        blind_A = ~read_gold_Q[at_QT.any(1)]
+        said |= {"gates": gates.item(), "first": first_A[blind_A if blind_A.any() else ~blind_A].mean().item()}
     kept.add(landmarks, row.document_N)
     return loss, said
 
@@ -148,12 +154,15 @@ def word_logits(model: LandmarkModel, hidden: Tensor) -> Tensor:
 
 
 def draw_reads(row: Row, most: int, rng: random.Random) -> Tensor:
-    """reads_QC: for each question its right blocks (at most half) and others drawn at random, ascending; their number
-    is drawn log-uniformly from 1..most."""
+    """reads_QC: for each question its right blocks (at most half) and others drawn at random, ascending; for every
+    second one, which is blind, any blocks. Their number is drawn log-uniformly from 1..most."""
     there = (row.document_N >= 0).nonzero()[:, 0].tolist()
     count = min(len(there), round(math.exp(rng.uniform(0, math.log(most)))))
     reads = []
-    for gold_N in row.gold_QN:
+    for number, gold_N in enumerate(row.gold_QN):
+        if number % 2:
+            reads.append(sorted(rng.sample(there, count)))
+            continue
         gold = gold_N.nonzero()[:, 0].tolist()
         chosen = rng.sample(gold, min(len(gold), max(1, count // 2), count))
         others = [n for n in there if n not in set(gold)]
@@ -166,7 +175,8 @@ def draw_reads(row: Row, most: int, rng: random.Random) -> Tensor:
 def _gate_loss(
     queries: dict[int, Tensor], landmarks: dict[int, Tensor], row: Row, at_QT: Tensor, kept: LandmarkCache
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and how often a right block is the first of the row at a question's first position."""
+    """The loss, and for each question that has a right block whether one is the first of the row at its first
+    position (first_A)."""
     question_M, place_M = at_QT.nonzero(as_tuple=True)
     hidden_MN = (row.document_N < 0)[None].expand(len(question_M), -1)
     old_documents = kept.documents()
@@ -187,8 +197,7 @@ def _gate_loss(
     starts_M = torch.ones_like(question_M, dtype=torch.bool)
     starts_M[1:] = question_M[1:] != question_M[:-1]
     best_M = votes_MN[:, :num].argmax(1)
-    first = gold_MN.gather(1, best_M[:, None])[:, 0][starts_M].float().mean()
-    return loss, first
+    return loss, gold_MN.gather(1, best_M[:, None])[:, 0][starts_M].float()
 
 
 def _blocks(kv_PGTD: Tensor, per_row: int) -> Tensor:

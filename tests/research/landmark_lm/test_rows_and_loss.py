@@ -8,6 +8,7 @@ import torch
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import answer_logprob
+from research.landmark_lm import loss
 from research.landmark_lm.loss import LandmarkCache, draw_reads, row_loss
 from research.landmark_lm.memories import read_passages
 from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, lay_out
@@ -55,25 +56,44 @@ def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: La
 
 
 def test_gradients_reach_what_stored_blocks_were_made_of(lm: LandmarkModel) -> None:
-    loss, said = row_loss(
+    whole, said = row_loss(
         lm, laid_out(lm), LandmarkCache(2), gate_share=0.5, sum_share=0.5, most_read=4, rng=random.Random(0)
     )
-    loss.backward()
+    whole.backward()
     landmark_row = lm.backbone.model.embed_tokens.weight.grad[lm.config.landmark_token_id]
     assert landmark_row.abs().sum() > 0
     assert set(said) == {"words", "right", "sums", "gates", "first"}
 
 
-def test_a_question_reads_its_right_blocks_and_others_in_ascending_order(lm: LandmarkModel) -> None:
+def test_a_question_reads_its_right_blocks_and_every_second_one_whatever_there_is_in_ascending_order(
+    lm: LandmarkModel,
+) -> None:
     row = laid_out(lm)
-    counts = set()
+    counts, blind = set(), list[bool]()
     for seed in range(40):
         reads_QC = draw_reads(row, 6, random.Random(seed))
         counts.add(reads_QC.shape[1])
         assert bool((reads_QC.diff() > 0).all()) if reads_QC.shape[1] > 1 else True
         assert bool((row.document_N[reads_QC] >= 0).all())
-        assert bool(row.gold_QN.gather(1, reads_QC).any(1).all())
-    assert {1, 6} <= counts
+        read_gold_Q = row.gold_QN.gather(1, reads_QC).any(1)
+        assert bool(read_gold_Q[::2].all())
+        blind += read_gold_Q[1::2].tolist()
+    assert {1, 6} <= counts and {True, False} == set(blind)
+
+
+def test_words_of_a_question_that_read_nothing_right_are_not_trained_but_its_choice_is(
+    lm: LandmarkModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "draw_reads", lambda *_: torch.tensor([[0], [0]]))  # right for the first alone
+
+    def said(row: Row) -> dict[str, float]:
+        kept, rng = LandmarkCache(0), random.Random(0)
+        return row_loss(lm, row, kept, gate_share=1.0, sum_share=0, most_read=1, rng=rng)[1]
+
+    both, alone = laid_out(lm), laid_out(lm)
+    alone.targets_QT[1] = IGNORED
+    assert said(both)["words"] == pytest.approx(said(alone)["words"])
+    assert said(both)["gates"] != pytest.approx(said(alone)["gates"])
 
 
 def test_the_log_sum_exp_teacher_is_at_rest_where_landmarks_carry_it(lm: LandmarkModel) -> None:
