@@ -10,7 +10,7 @@ Axes: S sentences, P blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -53,6 +53,13 @@ def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
         at = text.find(number, at + 1)
 
 
+def _long(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without those that are short beside the longest: lines of a list of contents."""
+    found = list(spans)
+    longest = max((end - start for start, end in found), default=0)
+    return [(start, end) for start, end in found if 4 * (end - start) >= longest]
+
+
 def _is_label(found: re.Match[str], word: str) -> bool:
     return found[1].lower() == word if found[1] else word in _DIVISIONS
 
@@ -63,7 +70,7 @@ def in_numbered(
     """Whether each sentence is in a part that the question names by number; `starts_S`: where it begins in its
     document."""
     spans = {
-        document: [span for word, number in numbers_in(question) for span in numbered(text, word, number)]
+        document: [span for word, number in numbers_in(question) for span in _long(numbered(text, word, number))]
         for document, text in texts.items()
     }
     return [
