@@ -30,7 +30,7 @@ from retrieval.extraction.process.sandbox import Caller, Sandbox
 
 __all__ = [
     "ExtractLimits", "ExtractProgress", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page",
-    "seconds_to_recognise", "unlock",
+    "try_recognising", "unlock",
 ]  # fmt: skip
 
 _START_SECONDS = 20.0  # for the process itself to start on a busy machine
@@ -168,17 +168,25 @@ def _converted(path: Path, suffix: str, folder: Path, limits: ExtractLimits, cal
     return folder / str(facts["name"])
 
 
-def seconds_to_recognise(
+def try_recognising(
     path: str | Path, pages: Sequence[int], *, password: str | None = None, person: str = ""
-) -> float:
-    """How long recognising the text of `pages` (from 0) will take here, by those at one and two thirds of them. One
-    that cannot be recognised takes its time too: reading the file says so."""
+) -> tuple[float, list[str]]:
+    """How long recognising the text of `pages` (from 0) will take here, by three of them or all, and the texts of
+    those: none of attachments, or if one cannot be recognised, which takes its time too and which reading the file
+    reports."""
     assert _languages is not None and pages
-    tried = sorted({pages[len(pages) // 3], pages[2 * len(pages) // 3]})
-    began = time.perf_counter()
+    path, limits, caller = Path(path), ExtractLimits(), Caller(person)
+    tried = sorted({pages[len(pages) * part // 6] for part in (1, 3, 5)})
+    began, texts = time.perf_counter(), list[str]()
     with tempfile.TemporaryDirectory(prefix="cairn-recognised-") as name, suppress(ExtractError):
-        _recognise(Path(path), tried, _languages, Path(name), ExtractLimits(), password, Caller(person))
-    return (time.perf_counter() - began) / len(tried) * len(pages)
+        try:
+            _recognise(path, tried, _languages, Path(name), limits, password, caller)
+        finally:
+            seconds = (time.perf_counter() - began) / len(tried) * len(pages)
+        if format_of(path).drawn:
+            read = _extract(path, Path(name), limits, password, caller, Path(name), lambda progress: None)
+            texts = [read.text[read.pages[page].start : read.pages[page].end] for page in tried]
+    return seconds, texts
 
 
 def _recognise(

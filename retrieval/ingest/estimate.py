@@ -14,7 +14,7 @@ from retrieval.extraction.extract import (
     ExtractProgress,
     extract,
     recognises_pictures,
-    seconds_to_recognise,
+    try_recognising,
 )
 from retrieval.ingest.file_store import free_bytes, sha256_of
 from retrieval.types.records import Estimate
@@ -76,22 +76,23 @@ def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watc
         text, pages, scanned = "", len(error.pages), error.pages
     extracting = time.perf_counter() - began
     pictures = len(scanned) if recognises_pictures() else 0
-    recognising = 0.0
+    recognising, tried = 0.0, list[str]()
     if pictures:
-        recognising = seconds_to_recognise(path, scanned, password=password, person=workspace.person)
+        recognising, tried = try_recognising(path, scanned, password=password, person=workspace.person)
     sample = text[:_SAMPLE_CHARACTERS]
     ids = loaded.model.tokenize(sample).ids
     tokens = len(ids)
     if len(sample) < len(text):
         tokens = int(tokens * len(text) / len(sample))
-    tokens += pictures * _TOKENS_A_PICTURE
+    tried_ids = loaded.model.tokenize("\n\n".join(tried)).ids
+    tokens += pictures * len(tried_ids) // len(tried) if tried else pictures * _TOKENS_A_PICTURE
     return Estimate(
         source=path.name,
         pages=pages,
         tokens=tokens,
         blocks=num_blocks(loaded, tokens),
         size_bytes=stored_bytes(loaded, tokens) + path.stat().st_size,
-        seconds=extracting + tokens / _usual_speed(workspace, loaded, ids) + recognising,
+        seconds=extracting + tokens / _usual_speed(workspace, loaded, ids or tried_ids) + recognising,
         free_bytes=free_bytes(workspace),
         exact=len(sample) == len(text) and not pictures,
     )

@@ -22,8 +22,8 @@ from retrieval.extraction.extract import (
     ExtractProgress,
     extract,
     render_page,
-    seconds_to_recognise,
     set_ocr,
+    try_recognising,
 )
 from retrieval.extraction.formats import format_of
 from retrieval.extraction.ocr.languages import installed_languages, language_files
@@ -101,23 +101,23 @@ def test_what_was_recognised_is_kept_and_not_recognised_again(mixed, tmp_path, m
         extract(mixed, kept=tmp_path)
 
 
-def test_how_long_recognising_takes_is_tried_on_two_pages_even_if_they_are_broken(tmp_path, monkeypatch):
-    tried, path, recognise = [], scan(tmp_path), reading._recognise
-
-    def recognised(path, pages, *more):
-        tried.append(list(pages))
-        recognise(path, [0] * len(pages), *more)
-
-    monkeypatch.setattr(reading, "_recognise", recognised)
-    whole = seconds_to_recognise(path, range(5, 95))
-    assert tried == [[35, 65]] and whole > 0
-    assert seconds_to_recognise(path, [7]) < whole and tried[1:] == [[7]]
+def test_recognising_is_tried_on_three_pages_which_say_how_long_and_how_much(tmp_path, monkeypatch):
+    asked, recognise = [], reading._recognise
+    path = scan(tmp_path, pages=[picture([f"Page {number} of the crane."]) for number in range(8)])
+    monkeypatch.setattr(
+        reading, "_recognise", lambda path, pages, *more: asked.append(pages) or recognise(path, pages, *more)
+    )
+    seconds, texts = try_recognising(path, range(8))
+    assert asked == [[1, 4, 6]] and [f"Page {number}" in text for number, text in zip((1, 4, 6), texts, strict=True)]
+    one, (text,) = try_recognising(path, [7])
+    assert 0 < one < seconds and "Page 7" in text
 
     def broken(*_):
         raise ExtractError("damaged")
 
     monkeypatch.setattr(reading, "_recognise", broken)
-    assert seconds_to_recognise(path, [0]) > 0
+    seconds, texts = try_recognising(path, [0])
+    assert seconds > 0 and texts == []
 
 
 def test_switched_off_nothing_is_recognised_and_a_scan_says_how_to_switch_it_on(mixed, tmp_path, switched_off):

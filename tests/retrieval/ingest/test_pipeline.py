@@ -360,9 +360,13 @@ def test_the_estimate_of_a_scan_counts_what_its_pictures_take_here(open_library,
     library, asked = open_library(), []
     picture = Image.new("L", (600, 800), 255)
     picture.save(tmp_path / "scan.pdf", save_all=True, append_images=[picture] * 3)
-    monkeypatch.setattr(estimate, "seconds_to_recognise", lambda path, pages, **_: asked.append(list(pages)) or 500.0)
+    monkeypatch.setattr(
+        estimate, "try_recognising", lambda path, pages, **_: asked.append(list(pages)) or (500.0, ["A crane. "] * 2)
+    )
     found = library.documents.estimate(tmp_path / "scan.pdf")
     assert asked == [[0, 1, 2, 3]] and found.pages == 4 and 500 < found.seconds < 520 and not found.exact
+    few = len(library._workspace.loaded().model.tokenize("A crane. \n\nA crane. ").ids)
+    assert found.tokens == 2 * few
 
 
 def test_a_document_that_an_older_version_read_says_what_reading_it_again_adds(library, three):
