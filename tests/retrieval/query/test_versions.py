@@ -6,7 +6,6 @@ import pytest
 
 from retrieval.index.terms import asked_terms, described_name
 from retrieval.query.versions import later_shares, name_shares, version_of
-from tests.tiny_model import shipped_model
 
 
 @pytest.mark.parametrize(
@@ -93,15 +92,3 @@ def test_words_are_compared_in_one_form(printed, typed):
 
 def test_a_name_without_version_states_none():
     assert version_of("Report of the survey") == {}
-
-
-def test_of_two_manuals_the_later_answers_unless_the_question_names_the_earlier(open_library, tmp_path):
-    library = open_library(model=shipped_model())
-    for year, hours in ((2024, 300), (2026, 450)):
-        (tmp_path / f"Pump manual {year}.txt").write_text(
-            f"Pump manual, version {year}.\n\nThe filter is changed every {hours} hours. The drain has a plug."
-        )
-        library.jobs.run(library.documents.submit(tmp_path / f"Pump manual {year}.txt").id)
-    for question, hours in (("How often is the filter changed?", 450), ("How often was it changed in 2024?", 300)):
-        *_, answer = library.ask(question)
-        assert f"every {hours} hours" in answer.text
