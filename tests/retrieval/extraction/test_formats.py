@@ -221,7 +221,7 @@ def test_years_and_repeated_words_are_names_of_columns_where_they_tell_them_apar
     ],
 )  # fmt: skip
 def test_terms_words_and_abbreviations_stand_with_what_they_mean(tmp_path, page, text):
-    assert read(written(tmp_path, "made.html", f"<html><body>{page}</body></html>")).text == text
+    assert markup(tmp_path, ".html", f"<html><body>{page}</body></html>").text == text
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_terms_words_and_abbreviations_stand_with_what_they_mean(tmp_path, page,
     ],
 )  # fmt: skip
 def test_fields_of_web_forms_stand_behind_their_labels(tmp_path, form, text):
-    assert read(written(tmp_path, "made.html", f"<html><body><form>{form}</form></body></html>")).text == text
+    assert markup(tmp_path, ".html", f"<html><body><form>{form}</form></body></html>").text == text
 
 
 def test_tables_that_arrange_texts_on_a_page_stay_as_they_are(tmp_path):
