@@ -99,7 +99,7 @@ class Shown:
 
 def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Shown | None:
     """None where nothing can be quoted."""
-    workspace, index, passages = library._workspace, library._index, library._passages.for_one_question()
+    workspace, index, passages = library.view.workspace, library.view.index, library.view.passages.for_one_question()
     reader = workspace.loaded().reader
     if reader is None:
         raise ValueError("This checkpoint has no reader, so there is nothing to weigh.")

@@ -13,7 +13,7 @@ class Answers:
     """Those given to one user. Methods that take an answer's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
-        self._view, self._catalogue = view, view.catalogue
+        self.view, self._catalogue = view, view.catalogue
 
     @catalogue_errors()
     def get(self, answer_id: str) -> Answer:
@@ -28,13 +28,13 @@ class Answers:
         """How much less likely the answer becomes when this block is left out of what the model may read."""
         from retrieval.query.effect import effect_of_block
 
-        return effect_of_block(self._view.workspace, self._view.index, self.get(answer_id), block_id)
+        return effect_of_block(self.view.workspace, self.view.index, self.get(answer_id), block_id)
 
     def effect_of_passage(self, answer_id: str, passage: int) -> PassageEffect:
         """What would be quoted if a passage of the answer (counted from 0) were not in the library."""
         from retrieval.query.effect import effect_of_passage
 
-        view = self._view
+        view = self.view
         return effect_of_passage(view.workspace, view.index, view.passages, self.get(answer_id), passage)
 
     @catalogue_errors()

@@ -13,15 +13,15 @@ class Collections:
     """Those that one user may see. Methods that take a collection's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
-        self._view, self._catalogue = view, view.catalogue
+        self.view, self._catalogue = view, view.catalogue
 
     @catalogue_errors()
     def create(self, name: str) -> Collection:
-        return self._view.collection(self._catalogue.create_collection(name))
+        return self.view.collection(self._catalogue.create_collection(name))
 
     @catalogue_errors()
     def rename(self, collection_id: str, name: str) -> Collection:
-        return self._view.collection(self._catalogue.rename_collection(collection_id, name))
+        return self.view.collection(self._catalogue.rename_collection(collection_id, name))
 
     @catalogue_errors()
     def share(
@@ -30,7 +30,7 @@ class Collections:
         """Let exactly these `people` and the members of `groups` (names) read it, or everyone with an account."""
         readers = [self._catalogue.user_named(name).id for name in people]
         row = self._catalogue.share_collection(collection_id, everyone=everyone, readers=readers, groups=groups)
-        return self._view.collection(row)
+        return self.view.collection(row)
 
     @catalogue_errors()
     def delete(self, collection_id: str) -> None:
@@ -46,4 +46,4 @@ class Collections:
         return self._catalogue.own_groups()
 
     def list(self) -> list[Collection]:
-        return self._view.collections(self._catalogue.collections())
+        return self.view.collections(self._catalogue.collections())

@@ -40,7 +40,7 @@ class Documents:
     """Those that one user may see. Methods that take a document's id raise `NotFound` for any other."""
 
     def __init__(self, view: View):
-        self._view, self._workspace, self._catalogue = view, view.workspace, view.catalogue
+        self.view, self._workspace, self._catalogue = view, view.workspace, view.catalogue
 
     # Taking in
 
@@ -78,7 +78,7 @@ class Documents:
         )
         if not submitted.already_stored and of_folder is None:
             self._forget_failed(submitted.document)
-        return self._view.submitted(submitted, collection)
+        return self.view.submitted(submitted, collection)
 
     def _forget_failed(self, new: DocumentRow) -> None:
         """Failed attempts with a file of the same name stored nothing: the new one replaces them."""
@@ -93,7 +93,7 @@ class Documents:
     def get(self, document_id: str) -> Document:
         """Its notes also say what reading it again would add, if an older version read it."""
         found = self._catalogue.document(document_id)
-        record = self._view.document(found)
+        record = self.view.document(found)
         if found.state != "ready":
             return record
         note = older_note(found.kind, self._catalogue.extras(document_id).get("version", 1))
@@ -105,12 +105,12 @@ class Documents:
 
         renamed = self._catalogue.rename_document(document_id, title)
         keep_title(self._workspace, renamed)
-        return self._view.document(renamed)
+        return self.view.document(renamed)
 
     @catalogue_errors()
     def move(self, document_id: str, collection_id: str | None) -> Document:
         """Into a collection, or out of all of them."""
-        return self._view.document(self._catalogue.move_document(document_id, collection_id))
+        return self.view.document(self._catalogue.move_document(document_id, collection_id))
 
     @catalogue_errors()
     def set_properties(self, document_id: str, properties: Mapping[str, Sequence[str]]) -> Document:
@@ -123,7 +123,7 @@ class Documents:
     @catalogue_errors()
     def delete(self, document_ids: Sequence[str]) -> Deleted:
         """Remove rows, stored memory, originals, page images, and answers that used them. Unknown ids are ignored."""
-        return self._view.removed(self._catalogue.delete_documents(document_ids))
+        return self.view.removed(self._catalogue.delete_documents(document_ids))
 
     def original(self, document_id: str) -> Path:
         """The kept copy of the original file."""
@@ -139,7 +139,7 @@ class Documents:
     def exhibits(self, document_id: str) -> DocumentExhibits:
         """Figures and tables, with their captions and cells. Raises ExtractError."""
         document = self._catalogue.document(document_id)
-        return pages.exhibits_of(self._workspace, document.id, document.kind, self._view.passages.text(document_id))
+        return pages.exhibits_of(self._workspace, document.id, document.kind, self.view.passages.text(document_id))
 
     @catalogue_errors()
     def picture(self, document_id: str, name: str) -> bytes:
@@ -184,7 +184,7 @@ class Documents:
 
     def _opened(self, document_id: str) -> tuple[Document, str]:
         """With its text."""
-        return self._view.document(self._catalogue.document(document_id)), self._view.passages.text(document_id)
+        return self.view.document(self._catalogue.document(document_id)), self.view.passages.text(document_id)
 
     # All of them
 
@@ -220,4 +220,4 @@ class Documents:
         if where:
             wanted = self._catalogue.documents_where([condition(text) for text in where])
             rows = [row for row in rows if row.id in wanted]
-        return self._view.documents(rows)
+        return self.view.documents(rows)

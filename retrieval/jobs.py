@@ -16,11 +16,11 @@ class Jobs:
     """Those of the documents that one user may see; all methods raise `NotFound` for any other job."""
 
     def __init__(self, view: View):
-        self._view, self._catalogue = view, view.catalogue
+        self.view, self._catalogue = view, view.catalogue
 
     @catalogue_errors()
     def get(self, job_id: str) -> Job:
-        return self._view.job(self._catalogue.job(job_id))
+        return self.view.job(self._catalogue.job(job_id))
 
     def run(self, job_id: str, *, on_progress: Callable[[Job], None] = lambda job: None) -> Job:
         """Do one job in this thread; it resumes at the last committed shard. Never raises for an error of the file."""
@@ -28,7 +28,7 @@ class Jobs:
 
         self.get(job_id)  # not found for whom it does not concern
         with catalogue_errors():
-            claimed = claim(self._view.whole, job_id)
+            claimed = claim(self.view.whole, job_id)
         return self.get(job_id) if claimed is None else self._run(claimed, on_progress)
 
     def run_next(
@@ -41,14 +41,14 @@ class Jobs:
         """
         from retrieval.ingest.pipeline import claim_next
 
-        self._view.check_administrator()
-        claimed = claim_next(self._view.whole, idle_owners_only=idle_owners_only)
+        self.view.check_administrator()
+        claimed = claim_next(self.view.whole, idle_owners_only=idle_owners_only)
         return None if claimed is None else self._run(claimed, on_progress, gives_way=True)
 
     def _run(self, claimed: JobRow, on_progress: Callable[[Job], None], *, gives_way: bool = False) -> Job:
         from retrieval.ingest.pipeline import Ingestion
 
-        whole = self._view.as_seen_by(ADMINISTRATOR)
+        whole = self.view.as_seen_by(ADMINISTRATOR)
 
         def notify(row: JobRow) -> None:
             on_progress(whole.job(row))
@@ -66,15 +66,15 @@ class Jobs:
     def cancel(self, job_id: str) -> Job:
         """A running job stops within one pass. What it stored stays, unseen, until the job is retried or the document
         deleted."""
-        return self._view.job(self._catalogue.cancel_job(job_id))
+        return self.view.job(self._catalogue.cancel_job(job_id))
 
     @catalogue_errors()
     def retry(self, job_id: str, *, password: str | None = None) -> Job:
         """Queue a failed or cancelled job again; it goes on where it stopped. `password` unlocks its PDF for good (the
         kept copy needs none any more). Raises ExtractError."""
         if password is not None:
-            file_store.unlock_original(self._view.whole, self._catalogue.job(job_id), password)
-        return self._view.job(self._catalogue.retry_job(job_id))
+            file_store.unlock_original(self.view.whole, self._catalogue.job(job_id), password)
+        return self.view.job(self._catalogue.retry_job(job_id))
 
     def num_active(self) -> int:
         """Queued and running."""
@@ -82,4 +82,4 @@ class Jobs:
 
     def list(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
         """Newest first."""
-        return [self._view.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]
+        return [self.view.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]

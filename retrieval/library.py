@@ -70,12 +70,12 @@ class Library:
     """A folder of documents whose keys and values were read once by one landmark model. Make one with `open`.
 
     `documents`, `collections`, `jobs`, `answers`, `descriptions`, `bundles`: what one user may see. `maintenance`,
-    `folders`, `accounts`, `replicas`: for the administrator.
+    `folders`, `accounts`, `replicas`: for the administrator. `view`: what these are made of, for programs that measure
+    or test the parts; it may change with any release.
     """
 
     def __init__(self, view: View, descriptions: Descriptions | None = None):
-        self._view, self._workspace, self._index = view, view.workspace, view.index
-        self._catalogue, self._passages = view.catalogue, view.passages
+        self.view = view
         self.principal = view.principal
         self.documents, self.collections = Documents(view), Collections(view)
         self.jobs, self.answers = Jobs(view), Answers(view)
@@ -94,12 +94,12 @@ class Library:
 
     def as_seen_by(self, principal: Principal) -> Library:
         """The view of this user: it holds only what is theirs or shared with them. Cheap."""
-        view = self._view.as_seen_by(principal)
-        return self if view is self._view else Library(view, self.descriptions.as_seen_by(view))
+        view = self.view.as_seen_by(principal)
+        return self if view is self.view else Library(view, self.descriptions.as_seen_by(view))
 
     def check_administrator(self) -> None:
         """Raises PermissionDenied for a user."""
-        self._view.check_administrator()
+        self.view.check_administrator()
 
     @classmethod
     def open(
@@ -162,8 +162,8 @@ class Library:
         from model.inference.constrained_decoding import word_starts
         from retrieval.query.answer import Answerer  # noqa: F401
 
-        with self._index.open_snapshot(self._catalogue):
-            (model := self._workspace.loaded().model).tokenize("")
+        with self.view.index.open_snapshot(self.view.catalogue):
+            (model := self.view.workspace.loaded().model).tokenize("")
             word_starts(model.tokenizer)
 
     # Questions
@@ -174,7 +174,7 @@ class Library:
         blocks."""
         from retrieval.query.search import search
 
-        return search(self._workspace, self._index, self._passages, encodable(query), k, within)
+        return search(self.view.workspace, self.view.index, self.view.passages, encodable(query), k, within)
 
     def ask(
         self,
@@ -220,15 +220,15 @@ class Library:
             whole=whole,
         )
         with catalogue_errors():
-            answering = answerer(self._workspace, self._index, self._passages, asked, writer).run(cancelled)
+            answering = answerer(self.view.workspace, self.view.index, self.view.passages, asked, writer).run(cancelled)
             yield from self._while_allowed(answering)
 
     def _while_allowed(self, items: Iterator[_Item]) -> Iterator[_Item]:
         """Raises AccessChanged once the account is gone, or a collection is no longer shared with it."""
-        if self._catalogue.principal.is_administrator:
+        if self.view.catalogue.principal.is_administrator:
             yield from items
             return
-        could_read, looked = self._catalogue.access(), time.monotonic()
+        could_read, looked = self.view.catalogue.access(), time.monotonic()
         with closing(cast(Generator[_Item, None, None], items)):  # the model's work ends with it
             for item in items:
                 if time.monotonic() - looked >= ACCESS_SECONDS:
@@ -239,7 +239,7 @@ class Library:
     def _check_access(self, could_read: frozenset[str]) -> None:
         """Raises AccessChanged."""
         try:
-            lost = could_read - self._catalogue.access()
+            lost = could_read - self.view.catalogue.access()
         except NoRow as gone:
             raise AccessChanged from gone
         if lost:
@@ -250,24 +250,24 @@ class Library:
     def use_writer(self, open_: Callable[[], Writer] | None) -> None:
         """Use this writer for all questions from now on. Raises PermissionDenied for a user."""
         self.check_administrator()
-        self._view.writers.set(open_)
+        self.view.writers.set(open_)
 
     @property
     def writer(self) -> Writer | None:
         """The writer, opened at the first need; None: the model that searches words answers. Raises WriterError."""
-        return self._view.writers.writer
+        return self.view.writers.writer
 
     @property
     def writes_own_words(self) -> bool:
         """Whether answers can be worded: by a writer, or by the model that searches once it is loaded and trained for
         it."""
-        model = self._workspace.model_if_loaded
-        return self._view.writers.is_set or (model is not None and not model.config.quotes)
+        model = self.view.workspace.model_if_loaded
+        return self.view.writers.is_set or (model is not None and not model.config.quotes)
 
     @property
     def can_write(self) -> bool:
         """Whether answers can be worded; loads the model that searches, where there is no writer."""
-        return self._view.writers.is_set or not self._workspace.loaded().model.config.quotes
+        return self.view.writers.is_set or not self.view.workspace.loaded().model.config.quotes
 
     # For the administrator
 
@@ -275,26 +275,26 @@ class Library:
     def folders(self) -> Folders:
         """The followed folders. Raises PermissionDenied for a user."""
         self.check_administrator()
-        return Folders(self._view)
+        return Folders(self.view)
 
     @property
     def accounts(self) -> Accounts:
         """The accounts. Raises PermissionDenied for a user."""
         self.check_administrator()
-        return Accounts(self._catalogue)
+        return Accounts(self.view.catalogue)
 
     @property
     def replicas(self) -> Replicas:
         """Values that the servers of this library share. Raises PermissionDenied for a user."""
         self.check_administrator()
-        return Replicas(self._catalogue, self._workspace.blobs)
+        return Replicas(self.view.catalogue, self.view.workspace.blobs)
 
     def close(self) -> None:
         self.check_administrator()
-        self._index.close()
-        self._workspace.close()
+        self.view.index.close()
+        self.view.workspace.close()
         self.maintenance.finish_backup()
-        self._catalogue.close()
+        self.view.catalogue.close()
 
     def __enter__(self) -> Library:
         return self

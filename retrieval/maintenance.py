@@ -35,51 +35,51 @@ class Maintenance:
     """For the administrator: all methods but `doctor` and `keep_backup` raise `PermissionDenied` for a user."""
 
     def __init__(self, view: View):
-        self._view = view
+        self.view = view
         self._backup: threading.Thread | None = None
 
     def verify(self, *, texts: bool = False) -> VerifyReport:
         """Re-derive every checksum; name what is damaged or orphaned. `texts`: also read every original anew, and
         compare its text with the stored one."""
-        self._view.check_administrator()
-        return maintenance.verify(self._view.workspace, texts=texts)
+        self.view.check_administrator()
+        return maintenance.verify(self.view.workspace, texts=texts)
 
     def repair(self, *, reingest: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: also read all documents again that were read by another
         model, or by an older version that left out something."""
-        self._view.check_administrator()
-        workspace, index = self._view.workspace, self._view.index
+        self.view.check_administrator()
+        workspace, index = self.view.workspace, self.view.index
         if not reingest:
             return maintenance.repair(workspace, index)
-        return maintenance.reingest(workspace, index, self._view.passages.forget, Jobs(self._view).run)
+        return maintenance.reingest(workspace, index, self.view.passages.forget, Jobs(self.view).run)
 
     def gc(self, *, grace_seconds: float = GRACE_SECONDS) -> GcReport:
         """Sweep files that no row names into the trash, and empty it of what was swept that long ago; 0: of everything,
         and of all backups that hold deleted documents. Raises `storage.errors.CatalogueUnavailable`."""
-        self._view.check_administrator()
-        return maintenance.gc(self._view.workspace, self._view.index, grace_seconds)
+        self.view.check_administrator()
+        return maintenance.gc(self.view.workspace, self.view.index, grace_seconds)
 
     def index_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Index the terms of stored blocks that are not indexed yet (stored by an older release), as long as `go_on`.
         Returns the number of shards indexed."""
         from retrieval.index.inverted_index import index_terms  # the model's libraries take seconds to import
 
-        self._view.check_administrator()
+        self.view.check_administrator()
         with catalogue_errors():
-            return index_terms(self._view.workspace, go_on=go_on)
+            return index_terms(self.view.workspace, go_on=go_on)
 
     @catalogue_errors()
     def figures(self) -> Figures:
         """Cheap."""
-        self._view.check_administrator()
-        totals = self._view.catalogue.totals()
+        self.view.check_administrator()
+        totals = self.view.catalogue.totals()
         return Figures(
-            jobs=self._view.catalogue.num_jobs_by_state(),
+            jobs=self.view.catalogue.num_jobs_by_state(),
             num_documents=totals.num_documents,
             num_tokens=totals.num_tokens,
             stored_bytes=totals.size_bytes,
-            resident_bytes=self._view.index.size_bytes,
-            free_bytes=free_bytes(self._view.workspace),
+            resident_bytes=self.view.index.size_bytes,
+            free_bytes=free_bytes(self.view.workspace),
         )
 
     def doctor(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Maintenance:
 
         A checkpoint as writer is tried once (see `writer_report`), which takes about a minute.
         """
-        workspace, index, writer = self._view.workspace, self._view.index, self._view.writers.writer
+        workspace, index, writer = self.view.workspace, self.view.index, self.view.writers.writer
         administrator = workspace.catalogue.principal.is_administrator
         problems: list[str] = []
         model: dict[str, Any] = {}
@@ -132,7 +132,7 @@ class Maintenance:
 
     def keep_backup(self) -> threading.Thread:
         """Copy the catalogue in the background if it changed since its last copy; closing the library waits for it."""
-        self._backup = keep_backup_meanwhile(self._view.catalogue.database)
+        self._backup = keep_backup_meanwhile(self.view.catalogue.database)
         return self._backup
 
     def finish_backup(self) -> None:

@@ -13,7 +13,7 @@ import psutil
 
 def this_worker() -> str:
     """Machine, process id and start time, which exposes a reused process id and a restarted container."""
-    return f"{_this_machine()}/{os.getpid()}/{_started(os.getpid())}"
+    return f"{this_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def is_alive(worker: str) -> bool:
@@ -40,13 +40,13 @@ def is_dead(worker: str) -> bool:
 def _process_here(worker: str) -> int | None:
     """Its process id; None for a process of another machine."""
     parts = worker.split("/")
-    if len(parts) != 3 or parts[0] != _this_machine() or not parts[1].isdigit():
+    if len(parts) != 3 or parts[0] != this_machine() or not parts[1].isdigit():
         return None
     return int(parts[1])
 
 
 @functools.cache
-def _this_machine() -> str:
+def this_machine() -> str:
     """The host's name and, on Linux, where process ids mean the same: one start of the machine, one container.
 
     Two machines may have the same name, and two containers of one machine too.

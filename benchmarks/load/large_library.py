@@ -94,14 +94,14 @@ def asked(home: Path, questions: list[str], threads: int, index: str) -> dict[st
     began, worked = time.perf_counter(), time.process_time()
     with Library.open(home, model, threads=threads, index=index) as library:
         opened = time.perf_counter() - began, time.process_time() - worked
-        library._workspace.loaded()
+        library.view.workspace.loaded()
         began, worked = time.perf_counter(), time.process_time()
-        with library._index.open_snapshot(library._catalogue):
+        with library.view.index.open_snapshot(library.view.catalogue):
             landmarks = time.perf_counter() - began, time.process_time() - worked
         first = first_word(library, questions[0])
         fresh = [first_word(library, question) for question in questions[1:]]
         again = [first_word(library, question) for question in questions[-6:] for _ in range(2)][1::2]
-        figures, kind = library.maintenance.figures(), library._index.kind
+        figures, kind = library.maintenance.figures(), library.view.index.kind
         resident = figures.resident_bytes
     return {
         "tokens": figures.num_tokens,

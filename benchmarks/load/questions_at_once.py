@@ -106,7 +106,7 @@ def memory_parts(library: Any) -> dict[str, float]:
         "resident": psutil.Process().memory_info().rss,
         "at_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "kept_by_the_allocator": told().free,
-        "landmarks_and_cached_blocks": library._index.size_bytes,
+        "landmarks_and_cached_blocks": library.view.index.size_bytes,
     }
     return {name: round(size / 1e6) for name, size in parts.items()}
 

@@ -167,7 +167,7 @@ def show(scores: Scores) -> dict:
 
 def passkey(library: Library, folder: Path, arguments: argparse.Namespace) -> dict:
     texts = [row["text"] for row in read_jsonl(arguments.data / "text" / "heldout.jsonl.xz")]
-    model = library._workspace.loaded().model
+    model = library.view.workspace.loaded().model
     figures = {}
     for length, trials in (map(int, pair.split(":")) for pair in arguments.passkey.split(",")):
         draw = random.Random(length)

@@ -47,7 +47,7 @@ def main() -> None:
                 job = library.jobs.run(library.documents.submit(arguments.pdfs / name).id)
                 assert job.state == "done", job.error
             library.warm_up()
-            checker = ClaimChecker(library._workspace, library._index, library._passages, None)
+            checker = ClaimChecker(library.view.workspace, library.view.index, library.view.passages, None)
             verdicts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
             seconds = []
             for claim in claims:

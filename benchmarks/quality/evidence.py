@@ -121,7 +121,7 @@ def answers(library: Library, folder: Path, documents: int, sentences: int, k: i
 
 
 def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -> Measured:
-    workspace, index = library._workspace, library._index
+    workspace, index = library.view.workspace, library.view.index
     model, scope = workspace.loaded().model, Scope.from_dict(answer.settings["scope"])
     question = Question(text=answer.question, k=k, voters="token", scope=scope)
     ids = list(answer.heat)[:MOST_BLOCKS]

@@ -74,7 +74,7 @@ def saved(pdfs: Path, data: Path, count: int, every: int, home: Path) -> dict[st
         library.warm_up()
         asking = questions[::every]
         answers |= {f"pdf: {row['document']}: {row['question']}": asked(library, row["question"]) for row in asking}
-        checker = ClaimChecker(library._workspace, library._index, library._passages, None)
+        checker = ClaimChecker(library.view.workspace, library.view.index, library.view.passages, None)
         answers |= {f"claim: {row['claim']}": checked(checker, row["claim"]) for row in claims[::every]}
     with opened(home / "development") as library:
         contexts = home / "contexts"

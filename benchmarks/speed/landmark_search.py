@@ -52,7 +52,7 @@ def real(home: Path, model_path: str | None, questions: Path, count: int) -> tup
     model = subject.load(model_path)
     asked = [row["question"] for row in subject.rows_of(questions)]
     asked = random.Random(0).sample(asked, min(count, len(asked)))
-    with Library.open(home, model) as library, library._index.open_snapshot(library._catalogue) as snapshot:
+    with Library.open(home, model) as library, library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         keys = torch.stack([snapshot.landmarks.landmarks(layer).transpose(0, 1) for layer in model.memory_layers], 1)
         return keys.float().clone(), [encode_question(model, question).mean_query_YGD for question in asked]
 

@@ -43,7 +43,7 @@ class Bundles:
     """Of the library in the view of one user."""
 
     def __init__(self, view: View):
-        self._view, self._workspace, self._whole = view, view.workspace, view.whole
+        self.view, self._workspace, self._whole = view, view.workspace, view.whole
 
     @catalogue_errors()
     def export_to(self, path: Path, *, collection_id: str | None = None) -> Exported:
@@ -86,10 +86,10 @@ class Bundles:
                         index_terms(self._whole, imported.document_id)
                     yield imported
                 return
-        run = run_job or (lambda job: Jobs(self._view).run(job.id))
+        run = run_job or (lambda job: Jobs(self.view).run(job.id))
 
         def read(file: Path, source: str, into: str | None) -> Job:
-            job = Documents(self._view).submit(file, source=source, collection=into)
+            job = Documents(self.view).submit(file, source=source, collection=into)
             return run(job) if job.active else job
 
         yield from read_originals(self._workspace, path, collection=collection, read=read)

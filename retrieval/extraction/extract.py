@@ -39,9 +39,9 @@ _PICTURES_AT_ONCE = 6
 _PICTURE_SECONDS = 40.0  # of the processor; a dense page takes two to four
 _PICTURE_BYTES = 1200 << 20
 _OFFICE_SECONDS = 120.0  # of the processor; an ordinary file takes one
-_SANDBOX = Sandbox()
+SANDBOX = Sandbox()
 _languages: str | None = DEFAULT
-atexit.register(_SANDBOX.close)
+atexit.register(SANDBOX.close)
 
 EXTRACTING, RECOGNISING, ARRANGING = "extracting", "recognising", "arranging"
 """The text of the file; text in its pictures; the file once more, with that text at its place."""
@@ -60,7 +60,7 @@ class ExtractProgress:
 
 def set_reader_limits(memory_bytes: int) -> None:
     """Of all files that this process has read at the same time."""
-    _SANDBOX.admission = Admission(memory_bytes=memory_bytes)
+    SANDBOX.admission = Admission(memory_bytes=memory_bytes)
 
 
 def set_ocr(languages: str | None) -> None:
@@ -281,10 +281,10 @@ def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimit
     """Have a worker serve the request; it writes to `folder`. Returns its facts."""
     request |= {"path": os.path.abspath(path), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
     try:
-        status, complaint = _SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, caller)
+        status, complaint = SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, caller)
     except subprocess.TimeoutExpired:
         raise _took_too_long(limits) from None
-    _SANDBOX.start_next()
+    SANDBOX.start_next()
     facts = read_result(folder)
     if facts is None:
         raise _explain(status, complaint, limits)

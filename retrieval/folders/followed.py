@@ -27,7 +27,7 @@ class Folders:
     """Of the whole library, for its administrator: paths of the machine concern nobody else."""
 
     def __init__(self, view: View):
-        self._view, self._catalogue, self._home = view, view.catalogue, view.workspace.home
+        self.view, self._catalogue, self._home = view, view.catalogue, view.workspace.home
 
     @catalogue_errors()
     def follow(
@@ -81,7 +81,7 @@ class Folders:
         began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
         with self._alone(folder):
             at_work = FolderRun(
-                self._view,
+                self.view,
                 folder,
                 read=read,
                 throw_away=self._throw_away,
@@ -103,7 +103,7 @@ class Folders:
     def _throw_away(self, document: Document) -> None:
         """A bundle in the trash, which can be imported until the trash is emptied."""
         into = Trash(self._home).place_for(f"{PurePosixPath(document.source).name[:100]}.cairn")
-        export_bundle(self._view.workspace, self._catalogue, [document], into)
+        export_bundle(self.view.workspace, self._catalogue, [document], into)
 
     @contextmanager
     def _alone(self, folder: Folder) -> Iterator[None]:

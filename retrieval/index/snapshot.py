@@ -47,11 +47,10 @@ INDEX_KINDS = ("auto", "exact", "mapped", "faiss")
 class MemoryIndex:
     """Keeps the snapshot up to date with the catalogue. Thread-safe."""
 
-    def __init__(self, workspace: Workspace, *, index: str, hot_bytes: int, faiss_factory: str = FAISS_FACTORY):
+    def __init__(self, workspace: Workspace, *, index: str, hot_bytes: int):
         if index not in INDEX_KINDS:
             raise InvalidRequest(f"The index is one of {', '.join(INDEX_KINDS)}, not {index!r}.")
         self._workspace, self._kind, self._hot_bytes = workspace, index, hot_bytes
-        self._faiss_factory = faiss_factory
         self._lock = threading.Lock()
         self._index: LandmarkIndex | None = None
         self._cache: BlockCache | None = None
@@ -204,7 +203,7 @@ class MemoryIndex:
         self._shards, self._lengths = {}, {}
         where: dict[str, Any] = {"dtype": model.dtype, "device": model.device}
         if kind == "faiss":
-            self._index = FaissLandmarkIndex(*self._shape, factory=self._faiss_factory, **where)
+            self._index = FaissLandmarkIndex(*self._shape, factory=FAISS_FACTORY, **where)
         else:
             self._index = (MappedLandmarkIndex if kind == "mapped" else ExactLandmarkIndex)(*self._shape, **where)
 

@@ -102,7 +102,7 @@ class Forecast:
     """How long a job will still take, estimated while the text of its file is extracted. Starts with the extraction."""
 
     def __init__(self, workspace: Workspace, loaded: LoadedModel):
-        self._speed = _known_speed(workspace, loaded)
+        self._speed = known_speed(workspace, loaded)
         self._stage, self._steps = "", list[tuple[int, float]]()  # pages done, and when
 
     def seconds_left(self, progress: ExtractProgress) -> float | None:
@@ -135,13 +135,13 @@ def _telling(progress: ExtractProgress) -> int:
 
 def _usual_speed(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:
     """Tokens per second: as far as it is known, else measured by reading the beginning of this text."""
-    known = _known_speed(workspace, loaded)
+    known = known_speed(workspace, loaded)
     if known is None and ids:
         known = _measured[loaded] = _measure(workspace, loaded, ids)
     return known or 1_000.0  # a text without tokens takes no time at any speed
 
 
-def _known_speed(workspace: Workspace, loaded: LoadedModel) -> float | None:
+def known_speed(workspace: Workspace, loaded: LoadedModel) -> float | None:
     """Tokens per second of what was read lately, else as it was measured."""
     progress = [job.progress for job in workspace.catalogue.jobs(limit=50) if job.state == "done"]
     read = [one for one in progress if one.tokens_per_second > 0]

@@ -34,7 +34,7 @@ from storage.recovery import write_sidecar
 from storage.workers import is_alive, is_here, this_worker
 
 _T = TypeVar("_T")
-_INCOMING = ".incoming-"
+INCOMING = ".incoming-"
 _RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
 _KEPT_FREE_BYTES = 1 << 30  # by pictures of pages, which readers could otherwise fill the disk with
 _COPY_BYTES = 1 << 20
@@ -234,7 +234,7 @@ def keep_arrived(
 
 
 def _incoming(workspace: Workspace, stored_file: str) -> Path:
-    return workspace.files_folder / f"{_INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
+    return workspace.files_folder / f"{INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
 
 
 def _private(path: str, flags: int) -> int:
@@ -273,7 +273,7 @@ def _found(workspace: Workspace, stored_file: str, get: Callable[[], _T]) -> _T:
         return get()
     except FileNotFoundError:
         # The process that copied it in died between its commit and its rename.
-        for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
+        for incoming in workspace.files_folder.glob(f"{INCOMING}*-{stored_file}"):
             workspace.originals.settle(incoming, stored_file)
     try:
         return get()
@@ -284,15 +284,15 @@ def _found(workspace: Workspace, stored_file: str, get: Callable[[], _T]) -> _T:
 def delete_original(workspace: Workspace, stored_file: str) -> None:
     """The kept copy, and what a crash may have left under its temporary name."""
     workspace.originals.delete([stored_file])
-    for incoming in workspace.files_folder.glob(f"{_INCOMING}*-{stored_file}"):
+    for incoming in workspace.files_folder.glob(f"{INCOMING}*-{stored_file}"):
         incoming.unlink(missing_ok=True)
 
 
 def abandoned_files(workspace: Workspace) -> tuple[list[str], list[Path]]:
     """Originals that no document needs, and unfinished copies that no living process needs either."""
     # Before the rows: a file has its name after its row is committed, or for less than `settle_seconds` before it.
-    staged = [path for path in sorted(workspace.files_folder.glob(f"{_INCOMING}*")) if _is_left_over(path)]
-    kept = [name for name in settled(workspace.originals) if not name.startswith(_INCOMING)]
+    staged = [path for path in sorted(workspace.files_folder.glob(f"{INCOMING}*")) if _is_left_over(path)]
+    kept = [name for name in settled(workspace.originals) if not name.startswith(INCOMING)]
     needed = {document.stored_file for document in workspace.catalogue.documents()}
     abandoned = [path for path in staged if path.name.rpartition("-")[2] not in needed]
     return [name for name in kept if name not in needed], abandoned
@@ -300,7 +300,7 @@ def abandoned_files(workspace: Workspace) -> tuple[list[str], list[Path]]:
 
 def _is_left_over(incoming: Path) -> bool:
     """Of a process of another machine nothing is known but when it last wrote."""
-    worker = incoming.name.removeprefix(_INCOMING).rpartition("-")[0].replace("~", "/")
+    worker = incoming.name.removeprefix(INCOMING).rpartition("-")[0].replace("~", "/")
     if is_here(worker):
         return not is_alive(worker)
     try:

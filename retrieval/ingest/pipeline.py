@@ -72,7 +72,7 @@ def kept_lease(catalogue: Catalogue, job: Job) -> Iterator[None]:
 
 logger = logging.getLogger(__name__)
 
-_REPORT_SECONDS = 0.5  # a report is a durable write
+REPORT_SECONDS = 0.5  # a report is a durable write
 TURN_SECONDS = 20.0  # of one person's document while others wait; the file's text is extracted anew for the next turn
 
 
@@ -286,7 +286,7 @@ class Ingestion:
     def _report(self, progress: JobProgress, *, force: bool = False) -> None:
         """Store progress now and then; check at every call whether to stop. Raises `Cancelled`, `LeaseLost`,
         `NoRow`."""
-        if force or time.monotonic() - self._reported >= _REPORT_SECONDS:
+        if force or time.monotonic() - self._reported >= REPORT_SECONDS:
             self._reported = time.monotonic()
             self._catalogue.report_progress(self._job, progress)
         self._notify(self._go_on())

@@ -44,7 +44,7 @@ from retrieval.types.records import Scope
 # Joining neighbours takes more blocks than passages come out.
 _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose this many blocks for each one that tokens are to find, and never fewer than FEWEST_PROPOSED.
-_PROPOSED_PER_BLOCK = 4
+PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
 TERMS = 0.2
 """Added to the late-interaction score of a block that holds all terms of the question."""
@@ -141,7 +141,7 @@ def find_blocks(
     with workspace.scheduler.for_question():
         question = encode_question(model, text)
         titles = TitleMatches(workspace.catalogue, question.queries_QWGD, model.device)
-        proposed = max(FEWEST_PROPOSED, _PROPOSED_PER_BLOCK * count) if by_tokens else count
+        proposed = max(FEWEST_PROPOSED, PROPOSED_PER_BLOCK * count) if by_tokens else count
         ranking = snapshot.landmarks.rank(question.mean_query_YGD, proposed, within)
         if not by_tokens:
             confidence = confidence_of(ranking, in_scope)

@@ -38,7 +38,7 @@ class Descriptions:
     """Of the documents that one user may see. A description is shared by all who may see the document."""
 
     def __init__(self, view: View, tally: _Tally | None = None):
-        self._view, self._tally = view, tally or _Tally()
+        self.view, self._tally = view, tally or _Tally()
 
     def as_seen_by(self, view: View) -> Descriptions:
         return Descriptions(view, self._tally)
@@ -51,8 +51,8 @@ class Descriptions:
     @catalogue_errors()
     def get(self, document_id: str) -> Description:
         """What a document is about. Its questions are made later, see `make_next`. Raises NotFound."""
-        document = self._view.document(self._view.catalogue.document(document_id))
-        return self._kept(document.id) or describe(document, self._view.passages.text(document_id))
+        document = self.view.document(self.view.catalogue.document(document_id))
+        return self._kept(document.id) or describe(document, self.view.passages.text(document_id))
 
     def made_for(self, documents: Sequence[Document]) -> dict[str, Description]:
         """By document id, of those that have been described."""
@@ -63,7 +63,7 @@ class Descriptions:
     def suggestions(self, count: int = 3, *, within: Scope | None = None) -> list[Suggestion]:
         """Questions that the newest documents in scope can answer, of as many documents as possible. Raises NotFound
         and InvalidRequest for a scope that is wrong for a question too."""
-        wanted = scope_documents(self._view.catalogue, within) if within not in (None, Scope()) else None
+        wanted = scope_documents(self.view.catalogue, within) if within not in (None, Scope()) else None
         ready = [one for one in self._newest() if one.state == "ready" and (wanted is None or one.id in wanted)]
         newest = ready[:_LOOKED_AT]
         described = self.made_for(newest)
@@ -82,7 +82,7 @@ class Descriptions:
         The questions of a description are tried at the model, behind those of users. Raises PermissionDenied for a
         user.
         """
-        self._view.check_administrator()
+        self.view.check_administrator()
         for document in self._newest():
             if document.state != "ready" or document.id in self._tally.failed or self._kept(document.id) is not None:
                 continue
@@ -95,13 +95,13 @@ class Descriptions:
         return False
 
     def _newest(self) -> list[Document]:
-        return self._view.documents(self._view.catalogue.documents(sort="added"))
+        return self.view.documents(self.view.catalogue.documents(sort="added"))
 
     def _kept(self, document_id: str) -> Description | None:
-        return kept(self._view.workspace.pages_folder / document_id)
+        return kept(self.view.workspace.pages_folder / document_id)
 
     def _make(self, document: Document) -> None:
-        view = self._view
+        view = self.view
         text = view.passages.text(document.id)
         plain = describe(document, text)
         questions: list[str] = []

@@ -84,19 +84,19 @@ def fill(folder: Path) -> Path:
     return home
 
 
+def _never() -> LandmarkModel:
+    raise AssertionError("no model needed")
+
+
 @contextmanager
-def without_model(home: Path) -> Iterator[Library]:
-    """An open library that fails where anything needs the model; no sample will be offered to it."""
+def without_model(home: Path, model: Callable[[], LandmarkModel] = _never) -> Iterator[Library]:
+    """An open library that fails where anything needs the model, or calls `model`; no sample will be offered to it."""
     home.mkdir(exist_ok=True)
     (home / "sample-offered").touch()
-    with Library.open(home, _never) as library:
+    with Library.open(home, model) as library:
         library.warm_up = lambda: None  # type: ignore[method-assign]
         library.maintenance.index_terms = lambda go_on=None: 0  # type: ignore[method-assign]
         yield library
-
-
-def _never() -> LandmarkModel:
-    raise AssertionError("no model needed")
 
 
 def slowed(library: Library, token_seconds: float) -> None:

@@ -86,23 +86,22 @@ def test_every_request_of_a_user_is_a_line_with_their_name_and_address(
 
 
 @pytest.mark.parametrize("wrong", ["a model that is not there", "a writer that is not there", "nothing"])
-def test_a_user_is_told_nothing_of_the_machine_and_of_no_path_on_it(
-    library: Library, tmp_path: Path, wrong: str
-) -> None:
+def test_a_user_is_told_nothing_of_the_machine_and_of_no_path_on_it(tmp_path: Path, wrong: str) -> None:
     folder = str(tmp_path / "secret" / "place")
     absent = wrong.startswith("a model")
-    library._workspace._model.load = partial(load_backbone, folder) if absent else shipped_model
-    settings = {"writer": folder} if wrong.startswith("a writer") else {}
-    library.use_writer(opener_of(settings_for(tmp_path), folder) if settings else None)
-    library.accounts.create("ann", hash_password(PASSWORD))
-    for client in opened(library, tmp_path, **settings):
-        sign_in(client)
-        for address in ("machine", "writer", "first", "folders", "preferences", "account"):
-            answer = client.get(f"/api/v1/{address}")
-            assert answer.status_code == 200, answer.text
-            for secret in (str(tmp_path), platform.release(), platform.python_version(), torch.__version__):
-                assert secret not in answer.text, address
-        assert ("administrator" in client.get("/api/v1/machine").text) == absent
+    model = partial(load_backbone, folder) if absent else shipped_model
+    with without_model(tmp_path, model) as library:
+        settings = {"writer": folder} if wrong.startswith("a writer") else {}
+        library.use_writer(opener_of(settings_for(tmp_path), folder) if settings else None)
+        library.accounts.create("ann", hash_password(PASSWORD))
+        for client in opened(library, tmp_path, **settings):
+            sign_in(client)
+            for address in ("machine", "writer", "first", "folders", "preferences", "account"):
+                answer = client.get(f"/api/v1/{address}")
+                assert answer.status_code == 200, answer.text
+                for secret in (str(tmp_path), platform.release(), platform.python_version(), torch.__version__):
+                    assert secret not in answer.text, address
+            assert ("administrator" in client.get("/api/v1/machine").text) == absent
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from retrieval.query.answer import Answerer
+from retrieval.query import answer
+from retrieval.types.answers import EvidenceCheck
 from tests.app.conftest import (  # noqa: F401
     cheap_passwords,
     filled_home,
@@ -144,13 +145,7 @@ def open_tab(chromium: Any, watch: Watch) -> Iterator[Callable[..., Any]]:
 def attention_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """What attention read is found to have made every answer that the model words. The models here are no language
     models: what they word is found to be from themselves, and then nothing of their attention is shown."""
-    check = Answerer._check
-
-    def decided(*given: Any) -> Any:
-        found = check(*given)
-        return found and replace(found, decided=True)
-
-    monkeypatch.setattr(Answerer, "_check", decided)
+    monkeypatch.setattr(answer, "EvidenceCheck", lambda *found: replace(EvidenceCheck(*found), decided=True))
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
         library.maintenance.doctor = dict  # type: ignore[assignment,method-assign]
         for name in ("ann", "ben"):
             library.accounts.create(name, hash_password(PASSWORD))
-        catalogue, ann = library._catalogue, library.accounts.get("ann").id
+        catalogue, ann = library.view.catalogue, library.accounts.get("ann").id
         fingerprint = catalogue.put_fingerprint(MemoryFingerprint({"weights": "w"}))
         new = NewDocument("d" * 32, "plans.pdf", "Plans", "pdf", "0" * 64, fingerprint)
         catalogue.acting_for(Principal(ann, "ann")).add_document(new, collection="Reports")

@@ -259,7 +259,7 @@ def test_suggested_questions_follow_the_documents_that_may_be_read(
     asked = {RESERVOIR: "Who was Martha Lindqvist?", WALKS: "How long is the path?"}
     for document in library.documents.list():
         keep(
-            library._workspace.pages_folder / document.id,
+            library.view.workspace.pages_folder / document.id,
             describe(document, library.documents.page_text(document.id, 1).text, [asked[document.source]]),
         )
         library.documents.set_properties(document.id, {"tag": [document.source]})
@@ -293,7 +293,7 @@ def test_a_library_with_nothing_but_the_sample_asks_for_files_beside_its_questio
     library.documents.delete([one.id for one in library.documents.list() if one.source != RESERVOIR])
     (document,) = library.documents.list()
     described = describe(document, library.documents.page_text(document.id, 1).text, ["Who was Martha Lindqvist?"])
-    keep(library._workspace.pages_folder / document.id, described)
+    keep(library.view.workspace.pages_folder / document.id, described)
     reload(page)
     expect(page.locator(".first-files")).to_contain_text("Drop documents here")
     expect(page.locator(".sample")).to_contain_text(["Who was Martha Lindqvist?"])

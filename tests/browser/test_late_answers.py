@@ -197,7 +197,7 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
     asked = {RESERVOIR: "Who was Martha Lindqvist?", WALKS: PATH}
     for document in library.documents.list():
         described = describe(document, library.documents.page_text(document.id, 1).text, [asked[document.source]])
-        keep(library._workspace.pages_folder / document.id, described)
+        keep(library.view.workspace.pages_folder / document.id, described)
     url = serve(library)
     page = open_tab(url)
     chips, scope = page.locator(".sample"), page.locator("#scope")

@@ -63,7 +63,7 @@ def test_an_empty_library_takes_files_on_the_first_page_and_comes_back_to_it(
 def test_files_are_estimated_read_and_deleted_and_a_second_tab_sees_the_same(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_REPORT_SECONDS", 0.0)  # every step is told
+    monkeypatch.setattr(pipeline, "REPORT_SECONDS", 0.0)  # every step is told
     url = serve(library)
     page = open_tab(f"{url}/#/library")
     with ByHand(library) as reading:
@@ -132,7 +132,7 @@ class NothingWaits(sandbox.Sandbox):
 def test_cancelling_while_the_text_is_extracted_leaves_nothing(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, home = serve(library), library._workspace.home
+    url, home = serve(library), library.view.workspace.home
     before = {path for path in home.rglob("*") if path.is_file()}
     page = open_tab(f"{url}/#/library")
     add_files(page, ("slow.pdf", SIX_PAGES))
@@ -144,8 +144,8 @@ def test_cancelling_while_the_text_is_extracted_leaves_nothing(
         readers.append(subprocess.Popen(never_ends, stdin=subprocess.PIPE, stderr=subprocess.PIPE))
         return readers[-1]
 
-    monkeypatch.setattr(sandbox, "_start", start)
-    monkeypatch.setattr(extract, "_SANDBOX", NothingWaits())
+    monkeypatch.setattr(sandbox, "start_reader", start)
+    monkeypatch.setattr(extract, "SANDBOX", NothingWaits())
     with JobRunner(library, idle_seconds=0.02):
         page.get_by_role("button", name="Read it").click()
         expect(page.locator(".job")).to_contain_text("Extracting the text · 50 %, page 4 of 6")

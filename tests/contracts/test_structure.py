@@ -1,9 +1,12 @@
-"""Functions stay small, imports run in no circle, and the documentation names only what exists."""
+"""Functions stay small, imports run in no circle, tests keep to what is public, and the documentation names only what
+exists."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -88,6 +91,49 @@ def test_no_checkpoint_is_opened_with_its_own_code() -> None:
                 assert "trust_remote_code" in [one.arg for one in node.keywords], f"{_relative(path)}:{node.lineno}"
                 opened += 1
     assert opened > 5
+
+
+def test_tests_reach_into_nothing_private_but_of_the_package_that_they_test() -> None:
+    """tests/retrieval/index tests what lies below retrieval/index. Names that nobody here gives are of other projects:
+    `os._exit`."""
+    homes = defaultdict(set)
+    for path in FILES:
+        for name in _given_names(ast.parse(path.read_text(encoding="utf-8"))):
+            homes[name].add(_relative(path.parent).replace("research/train", "research") + "/")
+    tested = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    reaches = {
+        f"{_relative(path)}:{line} {name}"
+        for path in tested
+        for line, name in _private_names_of_others(ast.parse(path.read_text(encoding="utf-8")))
+        if name in homes and not any(home.startswith(_relative(path.parent)[6:] + "/") for home in homes[name])
+    }
+    assert reaches == set() and len(tested) > 100 and len(homes) > 1000
+
+
+def _given_names(tree: ast.AST) -> Iterator[str]:
+    """Of what a file defines and assigns."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+            yield node.attr if isinstance(node, ast.Attribute) else node.id
+
+
+def _private_names_of_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the name, wherever one that begins with an underscore is read of anything but `self`, imported, or
+    replaced by name: `monkeypatch.setattr("package.module._name", ...)`."""
+    for node in ast.walk(tree):
+        names = list[str]()
+        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr", "delattr")):
+            names = [one.value for one in node.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        for name in names:
+            last = name.rpartition(".")[2]
+            if last.startswith("_") and not last.startswith("__"):
+                yield node.lineno, last
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -53,7 +53,7 @@ def keyed(model: LandmarkModel, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder, rng, keys = tmp_path_factory.mktemp("mission"), random.Random(7), {}
     with pytest.MonkeyPatch.context() as patch, Library.open(folder / "home", model) as library:
         sandbox = ReadingHere()
-        patch.setattr(extract, "_SANDBOX", sandbox)
+        patch.setattr(extract, "SANDBOX", sandbox)
         for number in range(10):
             text, key = text_with_key(rng, SENTENCES)
             file = folder / f"{number}.txt"

@@ -93,7 +93,7 @@ def reading_here() -> Iterator[None]:
     """Text is read without a process for each file; tests/retrieval/extraction has the processes back."""
     sandbox = ReadingHere()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extract, "_SANDBOX", sandbox)
+        patch.setattr(extract, "SANDBOX", sandbox)
         yield
     sandbox.close()
 

@@ -11,7 +11,7 @@ from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process.ipc import write_document, write_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
 from retrieval.extraction.process.starter import FORKS
-from retrieval.extraction.process.worker import _function
+from retrieval.extraction.process.worker import function_named
 
 
 class ReadingHere(Sandbox):
@@ -24,7 +24,7 @@ class ReadingHere(Sandbox):
             return super().serve(request, seconds, caller)
         path, folder, limits = Path(request["path"]), Path(request["folder"]), ExtractLimits(**request["limits"])
         try:
-            facts = write_document(folder, _function(format_of(path).extractor)(path, limits, request["password"]))
+            facts = write_document(folder, function_named(format_of(path).extractor)(path, limits, request["password"]))
         except ExtractError as error:
             facts = {"error": error.reason}
         write_result(folder, facts)

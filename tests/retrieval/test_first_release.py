@@ -61,7 +61,7 @@ def test_everything_of_the_first_release_is_still_there(library):
 @pytest.mark.files_only
 def test_its_home_gets_the_id_of_its_catalogue_and_a_backup_from_before(library, tmp_path):
     home = tmp_path / "home"
-    with library._catalogue.database.read() as connection:
+    with library.view.catalogue.database.read() as connection:
         assert connection.exec_driver_sql("SELECT id FROM home").scalars().all() == [Home(home).id]
     (copy,) = (home / "backups").iterdir()
     assert copy.name.startswith("cairn-schema-0003-")

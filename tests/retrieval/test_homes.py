@@ -34,7 +34,7 @@ def test_the_doctor_says_what_memory_to_expect(open_library, write):
     assert library.search("fox", 1)
     told, blocks = library.maintenance.doctor(), library.maintenance.doctor()["memory"]["num_blocks"]
     index = told["index"]
-    landmarks = library._index.size_bytes - library._index._cache.size_bytes
+    landmarks = library.view.index.size_bytes - library.view.index._cache.size_bytes
     assert index["cached_blocks_bytes_at_most"] == 7 << 20
     assert index["bytes_per_million_tokens"] == pytest.approx(landmarks / blocks * 1e6 / (BLOCK_SIZE - 1), rel=0.01)
     assert 0 < told["bytes_per_question_at_work_at_most"] < 1 << 30
@@ -57,7 +57,9 @@ def test_a_home_keeps_the_numbers_of_its_memory(open_library, write):
     later = open_library(model=model)
     assert later.search("fox", 3) == before
     add(later, write("whale.txt", WHALE))
-    assert {fingerprint.fields["kv_dtype"] for fingerprint in later._catalogue.fingerprints(in_use=True)} == {"bf16"}
+    assert {fingerprint.fields["kv_dtype"] for fingerprint in later.view.catalogue.fingerprints(in_use=True)} == {
+        "bf16"
+    }
     size_bytes = later.maintenance.doctor()["memory"]["size_bytes"]
     smaller = open_library(model=model, kv_dtype="k4v2")
     with pytest.raises(MemoryMismatch, match="kv_dtype is bf16 in the memory and k4v2 here"):

@@ -8,6 +8,7 @@ import pytest
 
 from model.errors import ModelError
 from retrieval.errors import DeletedMeanwhile, InvalidRequest, NotFound
+from retrieval.index import snapshot as snapshots
 from retrieval.types.answers import NOTHING_FOUND, Answer, AnswerToken
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
@@ -90,7 +91,7 @@ def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
             answer = ask(library, "Do whales sing?", within=scope, k=5, voters=voters)
             evidence = (*answer.passages, *answer.near_misses)
             assert {passage.document_id for passage in evidence} <= allowed
-            with library._index.open_snapshot(library._catalogue) as snapshot:
+            with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
                 within = set(snapshot.blocks.ids_N[snapshot.positions_of(list(allowed)).numpy()].tolist())
             assert {block for token in answer.tokens for block, _ in token.blocks} <= within
 
@@ -113,7 +114,7 @@ def test_the_same_content_is_stored_once_and_said_so(library, write):
     again = library.documents.submit(write("copy of a.txt", FOX))
     assert (again.state, again.note, again.document_id) == ("done", "already stored", first)
     assert len(library.documents.list()) == 1
-    assert len(list((library._workspace.files_folder).iterdir())) == 1
+    assert len(list((library.view.workspace.files_folder).iterdir())) == 1
 
 
 def test_handing_a_file_in_again_puts_it_into_a_collection_but_takes_it_out_of_none(library, write):
@@ -133,7 +134,7 @@ def test_handing_a_file_in_again_puts_it_into_a_collection_but_takes_it_out_of_n
 def test_deleting_removes_rows_files_and_the_answers_that_used_them(library, three):
     answer = ask(library, "What do whales do?", within=Scope((three["whale"],)))
     other = ask(library, "What of the fox?", within=Scope((three["fox"],)))
-    home = library._workspace.home
+    home = library.view.workspace.home
     before = sum(path.stat().st_size for path in (home / "kv").rglob("*.kv"))
     for document_id in (three["whale"], three["fox"]):
         (home / "writer" / "0123" / document_id).mkdir(parents=True)
@@ -156,15 +157,15 @@ def test_a_document_deleted_while_it_is_read_stays_readable_until_the_answer_is_
     steps = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["rain"],)))
     next(steps)
     library.documents.delete([three["rain"]])
-    assert (library._workspace.kv_folder / three["rain"]).exists()
+    assert (library.view.workspace.kv_folder / three["rain"]).exists()
     with pytest.raises(DeletedMeanwhile, match="Ask again"):
         list(steps)
-    assert not (library._workspace.kv_folder / three["rain"]).exists()
+    assert not (library.view.workspace.kv_folder / three["rain"]).exists()
 
 
 @pytest.mark.files_only
 def test_questions_that_came_later_do_not_keep_what_was_deleted(library, three):
-    folder = library._workspace.kv_folder / three["rain"]
+    folder = library.view.workspace.kv_folder / three["rain"]
     earlier = library.ask("What do whales do?", k=3, max_tokens=6, within=Scope((three["fox"],)))
     next(earlier)
     library.documents.delete([three["rain"]])
@@ -327,9 +328,9 @@ def test_documents_and_collections_are_kept_in_order(library, three):
     assert library.documents.get(three["fox"]).collection_id is None
 
 
-def test_exact_and_faiss_give_the_same_answers(library, three, open_library):
+def test_exact_and_faiss_give_the_same_answers(library, three, open_library, monkeypatch):
+    monkeypatch.setattr(snapshots, "FAISS_FACTORY", "Flat")
     faiss = open_library(index="faiss")
-    faiss._index._faiss_factory = "Flat"
     assert [p.block_ids for p in library.search("rain", 6)] == [p.block_ids for p in faiss.search("rain", 6)]
     mine, other = substance(ask(library, "whales?")), substance(ask(faiss, "whales?"))
     assert (mine["settings"].pop("index"), other["settings"].pop("index")) == ("exact", "faiss")

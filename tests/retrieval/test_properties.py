@@ -94,10 +94,10 @@ def test_what_a_pdf_says_of_itself_is_there_and_can_be_taken_away(library, tmp_p
     document = add(library, path)
     library.documents.set_properties(document, {"author": ["Martha Lindqvist"]})
     assert library.documents.get(document).properties == {"author": ("Martha Lindqvist",)}
-    library._catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
+    library.view.catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
     assert library.documents.get(document).properties == {"author": ("Martha Lindqvist",), "date": ("2020-01-02",)}
     library.documents.set_properties(document, {"date": [], "author": []})
-    library._catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
+    library.view.catalogue.put_stated_properties(document, {"author": ["scanner"], "date": ["2020-01-02"]})
     assert library.documents.get(document).properties == {} and library.documents.list(where=["author~s"]) == []
 
 

@@ -202,7 +202,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="and then stop, however far it came")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    extract._SANDBOX = ReadingHere()
+    extract.SANDBOX = ReadingHere()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-askers-") as folder:
         hall = Hall(Path(folder), shipped=given.shipped, seed=given.seed, at_once=given.at_once or given.askers)

@@ -39,7 +39,7 @@ class Traveller:
         from tests.retrieval.reading_here import ReadingHere
         from tests.tiny_model import tiny_model
 
-        extract._SANDBOX = ReadingHere()  # a process for each file would take most of the time
+        extract.SANDBOX = ReadingHere()  # a process for each file would take most of the time
         self.folder, self.random = folder, random.Random(seed)
         self.model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
         self._open = lambda: Library.open(folder / "home", self.model, shard_bytes=20_000)

@@ -310,12 +310,12 @@ def examined(cluster: Cluster, files: list[Path], *, kills: int) -> list[str]:
     os.environ.update(object_server.ACCESS)
     where = {"database_url": cluster.database, "store_url": cluster.places["CAIRN_STORE_URL"]}
     with Library.open(cluster.folder / "examined", shipped_model(), **where) as library:
-        states = Counter(job.state for job in library._workspace.catalogue.jobs(limit=10 * len(files)))
+        states = Counter(job.state for job in library.view.workspace.catalogue.jobs(limit=10 * len(files)))
         if set(states) != {"done"}:
             wrong.append(f"jobs: {dict(states)}")
         report = library.maintenance.verify()
         wrong += [f"damaged: {each}" for each in report.damage]
-        again = cluster.shards_written() - len(library._workspace.catalogue.shards())
+        again = cluster.shards_written() - len(library.view.workspace.catalogue.shards())
         if again > SHARD_OVERHEAD * (1 + kills):  # what was at work when it was struck
             wrong.append(f"{again} files of memory more were written than there are")
     return wrong

@@ -148,7 +148,7 @@ class Corrupter:
         damage(self.random.choice(list(before)), self.random)
         changed = {path: content for path, content in before.items() if path.read_bytes() != content}
         assert changed, "the damage changed nothing"
-        loaded = self.library._workspace.loaded()
+        loaded = self.library.view.workspace.loaded()
         store = KVBlockStore(self.home / "kv", loaded.layout, loaded.fingerprint.digest)
         for path, content in changed.items():
             outcome = "read" if _reads_all(store, f"{path.parent.name}/{path.name}") else "refused"
@@ -196,7 +196,7 @@ def main() -> int:
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    extract._SANDBOX = ReadingHere()
+    extract.SANDBOX = ReadingHere()
     began = time.monotonic()
     kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="cairn-corruption-") as folder:

@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, default="bf16")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
-    extract._SANDBOX = ReadingHere()  # a process for each file would take most of the time
+    extract.SANDBOX = ReadingHere()  # a process for each file would take most of the time
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-crash-") as folder:
         disturber = Disturber(Path(folder), arguments.seed, arguments.kv_dtype)

@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a forked child must not wait for threads that it does not have
-    extract._SANDBOX = ReadingHere()
+    extract.SANDBOX = ReadingHere()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cairn-crowd-") as folder:
         crowd = Crowd(Path(folder))

@@ -56,7 +56,7 @@ class Saboteur:
         from tests.retrieval.reading_here import ReadingHere
         from tests.tiny_model import tiny_model
 
-        extract._SANDBOX = ReadingHere()  # a process for each file would take most of the time
+        extract.SANDBOX = ReadingHere()  # a process for each file would take most of the time
         self.folder, self.shim, self.random = folder, shim, random.Random(seed)
         self.model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
         self.files = []
@@ -67,14 +67,14 @@ class Saboteur:
         self.home = folder / "home"
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
-        with self._open(folder / "before") as library:
+        with self.open(folder / "before") as library:
             for path in self.files[:DOCUMENTS]:
                 assert library.jobs.run(library.documents.submit(path).id).state == "done"
             self.before = {document.id: document.source for document in library.documents.list()}
             self.usual = self.answer(library)  # and loads what only answers need
         self.places = {kind: self._count_places(kind) for kind in ("disk full", *MEMORY)}
 
-    def _open(self, home: Path) -> Library:
+    def open(self, home: Path) -> Library:
         from retrieval.library import Library
 
         return Library.open(home, self.model, shard_bytes=SHARD_BYTES)
@@ -146,7 +146,7 @@ class Saboteur:
         return said
 
     def _examine(self, where: str, done: dict[str, dict]) -> None:
-        with self._open(self.home) as library:
+        with self.open(self.home) as library:
             report = library.maintenance.verify()
             self._expect(report.ok, f"{where}: damage {report.damage}")
             documents = {document.id: document for document in library.documents.list()}
@@ -201,7 +201,7 @@ class _Work:
         saboteur = self._saboteur
         arm()
         opened = []
-        self._step("open", lambda: opened.append(saboteur._open(saboteur.home)))
+        self._step("open", lambda: opened.append(saboteur.open(saboteur.home)))
         if opened:
             library = opened[0]
             first, second = list(saboteur.before)[:2]

@@ -153,7 +153,7 @@ def refusal(home: Path, path: Path, model: LandmarkModel, kv_dtype: str = "bf16"
 
 def main() -> int:
     torch.set_num_threads(1)
-    extract._SANDBOX = ReadingHere()
+    extract.SANDBOX = ReadingHere()
     began = time.monotonic()
     violations, refused, accepted = [], [], []
     with tempfile.TemporaryDirectory(prefix="cairn-prints-") as folder:

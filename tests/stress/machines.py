@@ -81,7 +81,7 @@ class Shared:
 
 def opened(home: Path, lease_seconds: float, **places: str | None) -> Library:
     torch.set_num_threads(1)
-    extract._SANDBOX = ReadingHere()
+    extract.SANDBOX = ReadingHere()
     model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
     settings: dict[str, Any] = {"shard_bytes": SHARD_BYTES, "lease_seconds": lease_seconds, "threads": 1}
     return Library.open(home, model, **settings, **places)
@@ -90,7 +90,7 @@ def opened(home: Path, lease_seconds: float, **places: str | None) -> Library:
 def work(shared: Shared, host: str) -> None:
     """What one worker does until it is killed, or the nursery has ended."""
     nursery = os.getppid()
-    workers._this_machine = lambda: host  # type: ignore[assignment]
+    workers.this_machine = lambda: host  # type: ignore[assignment]
     logging.getLogger("retrieval.ingest").addHandler(logging.FileHandler(shared.journal))
     if shared.unchecked:
         shard_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
@@ -215,7 +215,7 @@ def submit(library: Library, folder: Path, options: argparse.Namespace) -> None:
 
 def made(library: Library) -> dict[str, list[str]]:
     """By source: of every document with that name, a digest of its blocks and of all their keys and values."""
-    catalogue, store = library._workspace.catalogue, library._workspace.loaded().store
+    catalogue, store = library.view.workspace.catalogue, library.view.workspace.loaded().store
     found: dict[str, list[str]] = {}
     for document in catalogue.documents():
         blocks = catalogue.blocks_of_document(document.id)
@@ -246,7 +246,7 @@ def violations(site: Site, shared: Library, alone: Library) -> list[str]:
     ]
     if answers(shared) != answers(alone):
         wrong.append("answers differ")
-    states = Counter(job.state for job in shared._workspace.catalogue.jobs())
+    states = Counter(job.state for job in shared.view.workspace.catalogue.jobs())
     if set(states) != {"done"}:
         wrong.append(f"jobs: {dict(states)}")
     report = shared.maintenance.verify()
@@ -267,7 +267,7 @@ def campaign(site: Site, options: argparse.Namespace) -> list[str]:
             site.start(HOSTS[number % 2])
         struck, stored, began = 0.0, -1, time.monotonic()
         with shared.open("machine-c") as library:
-            catalogue = library._workspace.catalogue
+            catalogue = library.view.workspace.catalogue
             while left := library.jobs.num_active():
                 if time.monotonic() - began > options.patience:
                     return [f"{left} documents were not stored in {options.patience} s"]

@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="a line for each file")
     given = parser.parse_args()
-    extraction._SANDBOX = ForkedReaders()
+    extraction.SANDBOX = ForkedReaders()
     chance = random.Random(given.seed)
     good = [first_pages(path) for path in sorted(given.pdfs.glob("*.pdf"))]
     states: dict[str, Counter[str]] = {mutation.__name__: Counter() for mutation in MUTATIONS}

@@ -70,7 +70,7 @@ def test_this_part_of_the_campaign_holds(command: list[str]) -> None:
 def test_this_part_holds_and_needs_no_process_of_its_own(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extract, "_SANDBOX", extract._SANDBOX)  # the program sets another one
+    monkeypatch.setattr(extract, "SANDBOX", extract.SANDBOX)  # the program sets another one
     monkeypatch.setattr(sys, "argv", command)
     ended = importlib.import_module(f"tests.stress.{command[0]}").main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == [] and ended == 0

@@ -68,11 +68,11 @@ class Sandbox:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is None:
-            return _communicate(_start(), request, seconds, check)
+            return _communicate(start_reader(), request, seconds, check)
         communicate = _have_forked if FORKS else _communicate
         status, complaint = communicate(waiting, request, seconds, check)
         if status == EXIT_IDLE:  # it gave up waiting just as the request came
-            return _communicate(_start(), request, seconds, check)
+            return _communicate(start_reader(), request, seconds, check)
         if waiting.poll() is None:
             self._keep(waiting)
         return status, complaint
@@ -89,7 +89,7 @@ class Sandbox:
         """Start a process that waits for the next request, unless one does."""
         with self._lock:
             if self._waiting is None or self._waiting.poll() is not None:
-                self._waiting = _start(AHEAD)
+                self._waiting = start_reader(AHEAD)
 
     def close(self) -> None:
         """End the waiting process."""
@@ -104,7 +104,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def _start(*arguments: str) -> subprocess.Popen[bytes]:
+def start_reader(*arguments: str) -> subprocess.Popen[bytes]:
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     # One thread: more only reserve address space.
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT), "PYTHONUTF8": "1"}

@@ -26,7 +26,7 @@ from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, teller, wr
 from retrieval.extraction.process.starter import FORKS, serve_many
 
 _PATIENCE_SECONDS = 60.0
-_NICENESS = 5  # a document's text is less urgent than an answer or a page's image
+NICENESS = 5  # a document's text is less urgent than an answer or a page's image
 
 
 def main(arguments: list[str]) -> int:
@@ -65,7 +65,7 @@ def _request_comes() -> bool:
     """Import what any request may need, then wait for one; whether it came in time."""
     for each in FORMATS:
         if each.ahead:
-            _function(each.extractor)
+            function_named(each.extractor)
     if sys.platform == "win32":  # pipes cannot be waited for with a timeout
         return True
     return bool(select.select([sys.stdin], [], [], _PATIENCE_SECONDS)[0])
@@ -76,7 +76,7 @@ def _import_everything() -> None:
     import retrieval.extraction.ocr.pictures  # noqa: F401
 
     for each in FORMATS:
-        _function(each.extractor)
+        function_named(each.extractor)
 
 
 def _exit_with_caller(caller: int) -> None:
@@ -91,9 +91,9 @@ def _exit_with_caller(caller: int) -> None:
 
 def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
     path = Path(request["path"])
-    os.nice(_NICENESS)
+    os.nice(NICENESS)
     format_ = format_of(path)
-    extractor = _function(format_.extractor)
+    extractor = function_named(format_.extractor)
     more: dict[str, Any] = {}
     if format_.may_hold_pictures and request.get("recognised"):
         more["recognised"] = Path(request["recognised"])
@@ -104,7 +104,7 @@ def _extract(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> di
 
 
 def _convert(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dict[str, Any]:
-    os.nice(_NICENESS)
+    os.nice(NICENESS)
     _restrict(limits)
     return {"name": convert(Path(request["path"]), request["suffix"], folder, request["office"]).name}
 
@@ -113,7 +113,7 @@ def _recognise(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> 
     from retrieval.extraction.ocr.read_pictures import read_pictures
     from retrieval.extraction.ocr.recognise import Recogniser
 
-    os.nice(_NICENESS)
+    os.nice(NICENESS)
     models = folder / "models"
     models.mkdir()
     for file in request["models"]:
@@ -149,7 +149,7 @@ def _unlock(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dic
 _TASKS = {"extract": _extract, "convert": _convert, "recognise": _recognise, "render": _render, "unlock": _unlock}
 
 
-def _function(name: str) -> Callable[..., Any]:
+def function_named(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

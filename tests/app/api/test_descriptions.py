@@ -68,7 +68,7 @@ def test_descriptions_go_with_their_documents_and_are_made_by_the_library_only(l
     document = library.documents.list(search=WALKS)[0]
     library.documents.delete([document.id])
     assert document.id not in {one.document_id for one in library.descriptions.suggestions(9)}
-    assert not list(library._workspace.pages_folder.glob(f"{document.id}/*"))
+    assert not list(library.view.workspace.pages_folder.glob(f"{document.id}/*"))
     with pytest.raises(PermissionDenied):
         library.as_seen_by(Principal("somebody")).descriptions.make_next()
 

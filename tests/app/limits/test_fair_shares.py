@@ -73,11 +73,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         yield AnswerToken("word", 0.0, 0.0, ())
 
     def estimate(documents: Documents, path: Path, **_more: Any) -> Estimate:
-        world.work(documents._view.principal)
+        world.work(documents.view.principal)
         return Estimate(path.name, 1, 500, 8, 1_000_000, 1.0, 10**12)
 
     def page_image(documents: Documents, *_arguments: Any, **_more: Any) -> bytes:
-        world.work(documents._view.principal)
+        world.work(documents.view.principal)
         return b"\x89PNG"
 
     monkeypatch.setattr(Library, "ask", ask)
@@ -198,7 +198,7 @@ def test_only_so_many_streams_of_the_settings_page_are_open_for_one_person() -> 
 
 @pytest.mark.parametrize("world", [{"max_jobs": 1}], indirect=True)
 def test_only_so_many_documents_of_one_person_may_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Jobs, "num_active", lambda jobs: int(jobs._view.principal.name == "ann"))
+    monkeypatch.setattr(Jobs, "num_active", lambda jobs: int(jobs.view.principal.name == "ann"))
     refused = world.call("ann", "POST", "documents", **FILE)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_jobs")
     assert "retry-after" in refused.headers

@@ -100,7 +100,7 @@ def test_figures_without_a_catalogue_still_come(client: TestClient, library: Lib
     def gone(*_: Any) -> Any:
         raise CatalogueUnavailable("no answer")
 
-    monkeypatch.setattr(type(library._catalogue), "num_jobs_by_state", gone)
+    monkeypatch.setattr(type(library.view.catalogue), "num_jobs_by_state", gone)
     now = figures(client)
     assert now["cairn_catalogue_up",] == 0 and ("cairn_documents",) not in now and ("cairn_ready",) in now
 
@@ -144,7 +144,7 @@ def test_a_server_is_not_ready_without_its_catalogue(client: TestClient, library
     def gone(*_: Any) -> Any:
         raise CatalogueUnavailable("no answer")
 
-    monkeypatch.setattr(type(library._catalogue), "num_active_jobs", gone)
+    monkeypatch.setattr(type(library.view.catalogue), "num_active_jobs", gone)
     assert client.get("/readyz").json() == {"status": "catalogue unavailable"}
 
 

@@ -65,9 +65,9 @@ def running() -> Iterator[ProviderServer]:
 @pytest.fixture
 def provider(running: ProviderServer) -> ProviderServer:
     """As it was at first."""
-    issuer, app_codes = running.issuer, running._codes
+    issuer, app_codes = running.issuer, running.codes
     running.__dict__ |= ProviderServer().__dict__
-    running.issuer, running._codes, running.sign = issuer, app_codes, running.signed
+    running.issuer, running.codes, running.sign = issuer, app_codes, running.signed
     return running
 
 

@@ -46,7 +46,7 @@ class ProviderServer:
         self.user_info: dict[str, Any] | None = None
         self.error = ""
         self.asked: Counter[str] = Counter()
-        self._codes: dict[str, dict[str, str]] = {}
+        self.codes: dict[str, dict[str, str]] = {}
 
     def signed(self, claims: dict[str, Any], **header: Any) -> str:
         key = self.keys[-1]
@@ -88,13 +88,13 @@ class ProviderServer:
             back |= {"error": self.error, "error_description": "<script>alert(1)</script>"}
         else:
             back["code"] = secrets.token_urlsafe(16)
-            self._codes[back["code"]] = asked
+            self.codes[back["code"]] = asked
         return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(back)}", status_code=303)
 
     async def _token(self, request: Request) -> Response:
         self.asked["token"] += 1
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
-        asked = self._codes.pop(form.get("code", ""), None)
+        asked = self.codes.pop(form.get("code", ""), None)
         basic = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".replace(" ", "%20").encode()).decode()
         plain = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         known = request.headers.get("authorization") in (f"Basic {basic}", f"Basic {plain}")

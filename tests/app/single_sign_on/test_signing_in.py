@@ -136,7 +136,7 @@ class TestLinking:
         self, visitor: Browser, provider: ProviderServer, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def cairn(*words: str) -> Any:
-            return CliRunner().invoke(cli, ["user", *words, "--home", str(library.folders._home)])
+            return CliRunner().invoke(cli, ["user", *words, "--home", str(library.view.workspace.home)])
 
         library.accounts.create("carol", hash_password(PASSWORD))
         assert "--issuer" in cairn("link", "carol", "--subject", "1").output

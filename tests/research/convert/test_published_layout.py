@@ -90,7 +90,7 @@ def test_it_is_converted_once_reads_a_document_and_answers(
     assert model.decode(tokens.ids) == "the dam was raised, Größe µ"
     (tmp_path / "dam.txt").write_text(TEXT)
     sandbox = ReadingHere()
-    monkeypatch.setattr(extract, "_SANDBOX", sandbox)
+    monkeypatch.setattr(extract, "SANDBOX", sandbox)
     with Library.open(tmp_path / "home", model) as library:
         job = library.jobs.run(library.documents.submit(tmp_path / "dam.txt").id)
         assert job.state == "done", job.error

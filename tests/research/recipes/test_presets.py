@@ -43,7 +43,7 @@ def test_what_every_preset_trains_reads_a_document_and_answers(
     else:
         pretrain(load_preset(name, SMALL + ONE_STEP), byte_tokenizer(), [data], run, device="cpu", progress_bar=False)
     sandbox = ReadingHere()
-    monkeypatch.setattr(extract, "_SANDBOX", sandbox)
+    monkeypatch.setattr(extract, "SANDBOX", sandbox)
     with Library.open(tmp_path / "home", load_backbone(run / "model", device="cpu")) as library:
         job = library.jobs.run(library.documents.submit(data).id)
         assert job.state == "done", job.error

@@ -27,4 +27,4 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(autouse=True)
 def reading_in_processes(reading_here: None, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract, "_SANDBOX", sandbox)
+    monkeypatch.setattr(extract, "SANDBOX", sandbox)

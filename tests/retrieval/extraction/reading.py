@@ -10,7 +10,7 @@ from pathlib import Path
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.extract import ExtractLimits
 from retrieval.extraction.formats import format_of
-from retrieval.extraction.process.worker import _function
+from retrieval.extraction.process.worker import function_named
 from tests.retrieval.packed import repacked
 
 SMALL = ExtractLimits(characters=20_000)
@@ -19,7 +19,7 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
 
 
 def read(path: Path, limits: ExtractLimits | None = None) -> ExtractedDocument:
-    return _function(format_of(path).extractor)(path, limits or ExtractLimits(), None)
+    return function_named(format_of(path).extractor)(path, limits or ExtractLimits(), None)
 
 
 def written(folder: Path, name: str, data: bytes | str) -> Path:

@@ -27,7 +27,7 @@ class Readers:
         self.admission, self.inside, self.most_memory = admission, [], 0
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(100)
         self._memory = self._here = 0
-        self._outs: list[tuple[str, threading.Event]] = []
+        self.outs: list[tuple[str, threading.Event]] = []
 
     def come(self, person: str, memory_bytes: int = 1, *, draws: bool = False) -> Future[None]:
         self._here += 1
@@ -38,7 +38,7 @@ class Readers:
         with self.admission.turn(person, memory_bytes, draws=draws):
             with self._lock:
                 self.inside.append(person)
-                self._outs.append((person, out))
+                self.outs.append((person, out))
                 self._memory += memory_bytes
                 self.most_memory = max(self.most_memory, self._memory)
             assert out.wait(30)
@@ -47,19 +47,19 @@ class Readers:
 
     def let_out(self, person: str) -> None:
         with self._lock:
-            each = next(each for each in self._outs if each[0] == person)
-            self._outs.remove(each)
+            each = next(each for each in self.outs if each[0] == person)
+            self.outs.remove(each)
             self._here -= 1
         each[1].set()
 
     def now(self) -> list[str]:
         """Who is inside, when nobody comes or goes any more."""
         settled(self._is_still)
-        return sorted(person for person, _ in self._outs)
+        return sorted(person for person, _ in self.outs)
 
     def _is_still(self) -> bool:
         inside, waiting = len(self.admission._inside), len(self.admission._waiting)
-        return inside + waiting == self._here and inside == len(self._outs) and self.admission._next() is None
+        return inside + waiting == self._here and inside == len(self.outs) and self.admission._next() is None
 
 
 def settled(condition: Callable[[], bool]) -> None:
@@ -75,12 +75,12 @@ def test_one_persons_sixty_files_leave_processes_for_others() -> None:
         readers.come("ann")
     assert readers.now() == ["ann"] * 2
     readers.come("ann", draws=True), readers.come("ann", draws=True)
-    settled(lambda: len(readers._outs) == 3)
+    settled(lambda: len(readers.outs) == 3)
     readers.come("bob")
-    settled(lambda: len(readers._outs) == 4)
+    settled(lambda: len(readers.outs) == 4)
     assert readers.now() == ["ann"] * 3 + ["bob"]
-    while readers._outs:
-        readers.let_out(readers._outs[0][0])
+    while readers.outs:
+        readers.let_out(readers.outs[0][0])
         time.sleep(0.01)
 
 
@@ -91,8 +91,8 @@ def test_people_take_turns() -> None:
     waiting = [readers.come(name) for name in ("ann", "ann", "bob", "cleo")]
     assert readers.now() == ["ann"]
     for _ in range(5):
-        settled(lambda: bool(readers._outs))
-        readers.let_out(readers._outs[0][0])
+        settled(lambda: bool(readers.outs))
+        readers.let_out(readers.outs[0][0])
     for each in waiting:
         each.result(20)
     assert set(readers.inside[1:3]) == {"bob", "cleo"} and readers.inside[3:] == ["ann", "ann"]
@@ -101,13 +101,13 @@ def test_people_take_turns() -> None:
 def test_the_summed_memory_stays_below_the_limit_and_large_files_are_not_overtaken_for_ever() -> None:
     readers = Readers(Admission(8, 10))
     coming: list[Any] = [readers.come(f"{n}", 4) for n in range(4)]
-    settled(lambda: len(readers._outs) == 2)
+    settled(lambda: len(readers.outs) == 2)
     coming.append(readers.come("large", 10))
     settled(lambda: "large" in [ticket.person for ticket in readers.admission._waiting])
     coming += [readers.come(f"late {n}", 1) for n in range(10)]
     while not all(each.done() for each in coming):
-        if readers._outs:
-            readers.let_out(readers._outs[0][0])
+        if readers.outs:
+            readers.let_out(readers.outs[0][0])
         time.sleep(0.01)
     assert readers.most_memory <= 10
     assert readers.inside.index("large") < 14
@@ -133,7 +133,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_never_gets_them(tmp_path: Path, 
 
 
 def test_sixty_files_at_once_start_no_more_processes_than_allowed(tmp_path: Path, monkeypatch: Any) -> None:
-    sandbox = extraction._SANDBOX
+    sandbox = extraction.SANDBOX
     sandbox.admission = Admission(3, 4 << 30)
     at_work, most, lock = 0, 0, threading.Lock()
     serve = sandbox._serve

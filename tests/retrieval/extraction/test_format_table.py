@@ -17,7 +17,7 @@ from app.cli.ingest import files_below
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
 from retrieval.extraction.formats import FORMATS, HEAD_BYTES, OLDER, format_of, formats_here, suffixes_here
-from retrieval.extraction.process.worker import _function
+from retrieval.extraction.process.worker import function_named
 from tests.app.api_client import opened, send
 from tests.app.serving import settings_for
 from tests.app.small_library import without_model
@@ -180,7 +180,7 @@ def test_no_two_formats_share_a_name_and_every_kind_is_a_name_ending():
     suffixes = [suffix for each in (*FORMATS, *OLDER) for suffix in each.suffixes]
     assert len(set(suffixes)) == len(suffixes)
     for each in formats_here():
-        assert format_of(f"kept.{each.kind}") is each and callable(_function(each.extractor))
+        assert format_of(f"kept.{each.kind}") is each and callable(function_named(each.extractor))
 
 
 def test_text_in_utf_16_is_text_and_binary_data_is_not(tmp_path):

@@ -13,7 +13,7 @@ from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extra
 from retrieval.extraction.formats import format_of, suffixes_here
 from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office.word import extract_docx
-from retrieval.extraction.process.worker import _function
+from retrieval.extraction.process.worker import function_named
 from tests.retrieval.extraction.reading import SMALL, read, written
 from tests.retrieval.packed import repacked
 
@@ -46,7 +46,7 @@ def docx(folder: Path, body: str = BODY, *, prefix: str = "", parts: dict[str, s
 def markup(folder: Path, suffix: str, data: str | bytes) -> ExtractedDocument:
     path = folder / f"made{suffix}"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return _function(format_of(path).extractor)(path, ExtractLimits(), None)
+    return function_named(format_of(path).extractor)(path, ExtractLimits(), None)
 
 
 def test_a_word_document_gives_headings_paragraphs_lists_and_table_rows(tmp_path):

@@ -146,10 +146,10 @@ def test_one_process_waits_for_the_next_file_and_ends_with_its_owner(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("The dam was raised in 1951.")
     script = (
-        "import sys; from retrieval.extraction.extract import _SANDBOX, extract\n"
+        "import sys; from retrieval.extraction.extract import SANDBOX, extract\n"
         "for _ in range(3):\n"
         "    text = extract(sys.argv[1]).text\n"
-        "    print(_SANDBOX._waiting.pid, text, flush=True)\n"
+        "    print(SANDBOX._waiting.pid, text, flush=True)\n"
         "sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, str(path)]

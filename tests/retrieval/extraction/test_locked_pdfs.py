@@ -11,7 +11,7 @@ import pypdf
 import pytest
 
 from retrieval.errors import ExtractError, NotFound
-from retrieval.ingest.file_store import _INCOMING
+from retrieval.ingest.file_store import INCOMING
 from tests import forked
 from tests.retrieval.conftest import ask, prose
 from tests.retrieval.damages import flip
@@ -52,7 +52,7 @@ def locked(tmp_path) -> Path:
 
 
 def kept_bytes(library) -> bytes:
-    return b"".join(path.read_bytes() for path in library._workspace.home.rglob("*") if path.is_file())
+    return b"".join(path.read_bytes() for path in library.view.workspace.home.rglob("*") if path.is_file())
 
 
 def test_a_killed_ingestion_of_a_locked_pdf_goes_on_after_a_restart_without_the_password(
@@ -61,11 +61,11 @@ def test_a_killed_ingestion_of_a_locked_pdf_goes_on_after_a_restart_without_the_
     ended = forked.run("-c", KILLED_AMID_READING, tmp_path / "home", locked, PASSWORD, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     library = open_library()
-    stored = {shard.name for shard in library._catalogue.shards()}
+    stored = {shard.name for shard in library.view.catalogue.shards()}
     assert stored and library.documents.list()[0].state == "ingesting"
     job = library.jobs.run_next()
     assert job.state == "done", job.error
-    assert stored < {shard.name for shard in library._catalogue.shards()}, "it went on, it did not start anew"
+    assert stored < {shard.name for shard in library.view.catalogue.shards()}, "it went on, it did not start anew"
     assert library.documents.list()[0].title == "Sealed" and ask(library, "What crosses the bridge?", k=3).passages
     assert PASSWORD.encode() not in kept_bytes(library)
 
@@ -95,7 +95,7 @@ def test_the_same_locked_file_is_stored_once_with_or_without_its_password(locked
     for password in (PASSWORD, None):
         again = library.documents.submit(locked, password=password)
         assert (again.state, again.document_id, again.note) == ("done", job.document_id, "already stored")
-    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.documents.estimate(
+    assert len(list(library.view.workspace.files_folder.iterdir())) == 1 and library.documents.estimate(
         locked, password=PASSWORD
     )
 
@@ -103,7 +103,7 @@ def test_the_same_locked_file_is_stored_once_with_or_without_its_password(locked
 def test_a_wrong_password_is_said_at_once_and_nothing_is_kept(locked, library):
     with pytest.raises(ExtractError, match="does not open"):
         library.documents.submit(locked, password="wrong")
-    assert library.documents.list() == [] and not list(library._workspace.files_folder.iterdir())
+    assert library.documents.list() == [] and not list(library.view.workspace.files_folder.iterdir())
 
 
 def test_a_job_that_failed_for_want_of_a_password_goes_on_with_it_and_keeps_it_unlocked(locked, library, open_library):
@@ -114,7 +114,7 @@ def test_a_job_that_failed_for_want_of_a_password_goes_on_with_it_and_keeps_it_u
     assert library.jobs.get(job.id).state == "failed", "it is not tried again with a wrong one"
     assert library.jobs.retry(job.id, password=PASSWORD).state == "queued"
     assert open_library().jobs.run_next().state == "done"
-    assert len(list(library._workspace.files_folder.iterdir())) == 1 and library.maintenance.gc().files == ()
+    assert len(list(library.view.workspace.files_folder.iterdir())) == 1 and library.maintenance.gc().files == ()
     assert library.maintenance.verify().ok
 
 
@@ -145,11 +145,11 @@ def test_a_document_deleted_while_it_is_handed_in_is_said_to_be_gone(locked, lib
     plain = os.rename
 
     def rename(source, target):
-        if not Path(target).name.startswith(_INCOMING):
+        if not Path(target).name.startswith(INCOMING):
             open_library().documents.delete([library.documents.list()[0].id])
         plain(source, target)
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(NotFound):
         library.documents.submit(locked, password=PASSWORD)
-    assert not list(library._workspace.files_folder.iterdir())
+    assert not list(library.view.workspace.files_folder.iterdir())

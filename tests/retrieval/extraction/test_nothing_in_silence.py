@@ -76,7 +76,7 @@ def a_pptx(folder: Path) -> tuple[Path, Iterator[str]]:
         slide.shapes.title.text = f"Title {number}"
         slide.placeholders[1].text = f"Body of slide {number}\nwith two lines"
         slide.notes_slide.notes_text_frame.text = f"Said aloud {number}"
-    made.slides[3]._element.set("show", "0")
+    made.slides[3].element.set("show", "0")
     made.save(folder / "made.pptx")
     slides = pptx.Presentation(folder / "made.pptx").slides
     texts = [shape.text_frame.text for slide in slides for shape in slide.shapes]
@@ -191,7 +191,7 @@ def an_mbox(folder: Path) -> tuple[Path, Iterator[str]]:
     for number in range(5):
         box.add(message(f"Wood and water on day {number}.", subject=f"Day {number}"))
     box.close()
-    return folder / "made.mbox", (f"{one['subject']} {one.get_payload()}" for one in mailbox.mbox(box._path))
+    return folder / "made.mbox", (f"{one['subject']} {one.get_payload()}" for one in mailbox.mbox(folder / "made.mbox"))
 
 
 def an_outlook_message(folder: Path) -> tuple[Path, Iterator[str]]:

@@ -50,8 +50,8 @@ def test_what_the_reader_tells_comes_while_it_reads_and_whoever_watches_may_end_
         raise Enough
 
     extracting = sandbox.Sandbox()
-    monkeypatch.setattr("retrieval.extraction.extract._SANDBOX", extracting)
-    monkeypatch.setattr(sandbox, "_start", start)
+    monkeypatch.setattr("retrieval.extraction.extract.SANDBOX", extracting)
+    monkeypatch.setattr(sandbox, "start_reader", start)
     with pytest.raises(Enough):
         extract(path, watch=watch)
     assert [reader.poll() is not None for reader in readers] == [True]
@@ -77,7 +77,7 @@ def test_nonsense_of_a_worker_is_no_progress(tmp_path: Path, told: str) -> None:
 def test_the_time_left_follows_the_pages_and_the_speed_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("retrieval.ingest.estimate.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: 100.0)
+    monkeypatch.setattr(estimate, "known_speed", lambda _workspace, _loaded: 100.0)
     forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]
     assert forecast.seconds_left(ExtractProgress(EXTRACTING, 0, 50)) is None
     clock[0] = 10.0
@@ -92,7 +92,7 @@ def test_the_time_left_follows_the_pages_and_the_speed_of_reading(monkeypatch: p
 def test_slow_first_pages_do_not_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("retrieval.ingest.estimate.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: 1e9)
+    monkeypatch.setattr(estimate, "known_speed", lambda _workspace, _loaded: 1e9)
     forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]
     left = []
     for done, seconds in ((0, 0.0), (1, 60.0), (2, 61.0), (4, 63.0), (8, 67.0)):
@@ -103,6 +103,6 @@ def test_slow_first_pages_do_not_count_for_all(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_a_known_speed_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_known_speed", lambda _workspace, _loaded: None)
+    monkeypatch.setattr(estimate, "known_speed", lambda _workspace, _loaded: None)
     forecast = estimate.Forecast(None, None)  # type: ignore[arg-type]
     assert forecast.seconds_left(ExtractProgress(EXTRACTING, 10, 50, 4_000)) is None

@@ -246,11 +246,11 @@ def test_hidden_slides_and_shapes_and_struck_words_of_a_deck_are_set_aside(tmp_p
         for word in words.split():
             box.text_frame.paragraphs[0].add_run().text = word
     first = made.slides[0].shapes[0]
-    first.text_frame.paragraphs[0].runs[1]._r.get_or_add_rPr().set("strike", "sngStrike")
+    first.element.txBody.p_lst[0].r_lst[1].get_or_add_rPr().set("strike", "sngStrike")
     secret = made.slides[0].shapes.add_textbox(0, 2_000_000, 9_000_000, 900_000)
     secret.text_frame.text = "secret"
-    secret._element._nvXxPr.cNvPr.set("hidden", "1")
-    made.slides[1]._element.set("show", "0")
+    secret.element.nvSpPr.cNvPr.set("hidden", "1")
+    made.slides[1].element.set("show", "0")
     made.save(path)
     document = read(path)
     assert document.text == "one" and document.pages[1].note == "hidden slide"
@@ -264,7 +264,7 @@ def test_footers_of_slides_are_set_aside_and_their_numbers_left_out(tmp_path):
     for kind, words in (("ftr", "Project Tern"), ("dt", "4 May"), ("sldNum", "7")):
         box = slide.shapes.add_textbox(0, 5_000_000, 900_000, 900_000)
         box.text_frame.text = words
-        box._element.nvSpPr.nvPr.append(parse_xml(f'<p:ph {nsdecls("p")} type="{kind}" idx="1{len(words)}"/>'))
+        box.element.nvSpPr.nvPr.append(parse_xml(f'<p:ph {nsdecls("p")} type="{kind}" idx="1{len(words)}"/>'))
     made.save(path)
     document = read(path)
     assert document.text == "words" and set_aside(document) == [("footer", "Project Tern"), ("footer", "4 May")]

@@ -46,7 +46,7 @@ def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen([sys.executable, "-c", SERVES], cwd=ROOT, start_new_session=True, **pipes)
 
-    monkeypatch.setattr(sandboxes, "_start", start)
+    monkeypatch.setattr(sandboxes, "start_reader", start)
     sandbox = Sandbox()
     sandbox.start_next()
     yield sandbox
@@ -121,9 +121,9 @@ def test_a_forked_reader_ends_with_the_process_that_waits_for_it(tmp_path: Path)
     short.write_text("The dam was raised in 1951.")
     slow.write_bytes(slow_pdf(600_000))
     script = (
-        "import sys; from retrieval.extraction.extract import _SANDBOX, extract\n"
+        "import sys; from retrieval.extraction.extract import SANDBOX, extract\n"
         "extract(sys.argv[1]), extract(sys.argv[1])\n"
-        "print(_SANDBOX._waiting.pid, flush=True); extract(sys.argv[2])"
+        "print(SANDBOX._waiting.pid, flush=True); extract(sys.argv[2])"
     )
     command = [sys.executable, "-c", script, str(short), str(slow)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as owner:
@@ -142,7 +142,7 @@ def test_limits_hold_in_forked_processes_and_for_one_file_only(tmp_path: Path, m
     slow.write_bytes(slow_pdf(40_000))
     short.write_text("The dam was raised in 1951.")
     sandbox = Sandbox()
-    monkeypatch.setattr("retrieval.extraction.extract._SANDBOX", sandbox)
+    monkeypatch.setattr("retrieval.extraction.extract.SANDBOX", sandbox)
     sandbox.start_next()
     try:
         starter = sandbox._waiting

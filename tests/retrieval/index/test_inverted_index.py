@@ -36,16 +36,16 @@ def library(open_library: Callable[..., Library], by_tokens: LandmarkModel, tmp_
 
 def proposed(library: Library, question: str, scope: Scope | None = None) -> list[str]:
     """Texts of the blocks that rare words alone propose."""
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         within = None if scope is None else snapshot.positions_of(scope.document_ids)
-        held = postings_of(library._workspace, snapshot, asked_terms(question), within)
+        held = postings_of(library.view.workspace, snapshot, asked_terms(question), within)
         return texts_of(library, snapshot, held.proposed())
 
 
 def texts_of(library: Library, snapshot: MemorySnapshot, positions: Sequence[int]) -> list[str]:
     ids = snapshot.blocks.ids_N[np.asarray(positions, dtype=np.int64)].tolist()
-    rows = library._catalogue.blocks_by_id(ids)
-    return [library._workspace.loaded().model.decode(rows[id_].tokens) for id_ in ids]
+    rows = library.view.catalogue.blocks_by_id(ids)
+    return [library.view.workspace.loaded().model.decode(rows[id_].tokens) for id_ in ids]
 
 
 def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library) -> None:
@@ -60,12 +60,12 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(question: str) -> str:
-        with library._index.open_snapshot(library._catalogue) as snapshot:
-            blocks = find_blocks(library._workspace, snapshot, question, 1, None)
+        with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+            blocks = find_blocks(library.view.workspace, snapshot, question, 1, None)
             return texts_of(library, snapshot, blocks.positions_C)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
-    monkeypatch.setattr(search, "_PROPOSED_PER_BLOCK", 1)
+    monkeypatch.setattr(search, "PROPOSED_PER_BLOCK", 1)
     monkeypatch.setattr(search, "TERMS", 2.0)
     assert "ZX-81" in found("Where do I send form ZX-81?")
     monkeypatch.setattr(inverted_index, "PROPOSED", 0)
@@ -73,7 +73,7 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
 
 
 def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(library: Library) -> None:
-    workspace = library._workspace
+    workspace = library.view.workspace
     assert index_terms(workspace) == 0
     rare_terms_before = proposed(library, "ZX-81")
     for shard in workspace.catalogue.shards():
@@ -107,8 +107,8 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
 
 
 def test_blocks_are_worth_what_rare_terms_they_hold(library: Library) -> None:
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        held = postings_of(library._workspace, snapshot, {"zx-81", "form", "zebra"}, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        held = postings_of(library.view.workspace, snapshot, {"zx-81", "form", "zebra"}, None)
         everywhere = np.arange(snapshot.num_blocks)
         shares = held.shares(everywhere)
         assert shares.max() > 0.9 and (shares > 0.5).sum() == 1, "a code says more than a word of every block"

@@ -18,7 +18,7 @@ def mapped(library, three, open_library):
     """A library with three documents, whose landmarks are in a file."""
     first = open_library(index="mapped")
     first.search(WORDS)
-    first._index.close()
+    first.view.index.close()
     return first
 
 
@@ -27,7 +27,7 @@ def found(library) -> list[tuple[object, float]]:
 
 
 def path_of(library):
-    return library._workspace.home / "index" / "landmarks.map"
+    return library.view.workspace.home / "index" / "landmarks.map"
 
 
 def no_shard_is_read(monkeypatch) -> None:
@@ -46,9 +46,9 @@ def test_opened_again_it_reads_no_shard_and_no_row_of_one(mapped, open_library, 
     before = found(mapped)
     again = open_library(index="mapped")
     no_shard_is_read(monkeypatch)
-    monkeypatch.setattr(type(again._catalogue), "all_block_refs", lambda *_, **__: pytest.fail("rows were read"))
+    monkeypatch.setattr(type(again.view.catalogue), "all_block_refs", lambda *_, **__: pytest.fail("rows were read"))
     assert found(again) == before
-    assert again._index.size_bytes < 1 << 20
+    assert again.view.index.size_bytes < 1 << 20
 
 
 def test_documents_that_came_and_went_since_are_found_and_not(mapped, library, three, open_library, write, monkeypatch):
@@ -65,10 +65,10 @@ def test_when_much_has_changed_it_is_written_again(mapped, open_library, write, 
     held = LandmarkFile(path_of(mapped)).num_blocks
     add(mapped, write("new.txt", prose(9, 900)))
     before = found(mapped)
-    mapped._index.close()
+    mapped.view.index.close()
     assert LandmarkFile(path_of(mapped)).num_blocks > held
     assert found(mapped) == before
-    assert mapped._index._index.not_in_file == 0, "the new file is in use"
+    assert mapped.view.index._index.not_in_file == 0, "the new file is in use"
     no_shard_is_read(monkeypatch)
     assert found(open_library(index="mapped")) == before
 
@@ -92,8 +92,8 @@ def test_a_damaged_file_is_noticed_and_made_again(mapped, open_library, section,
         with caplog.at_level(logging.WARNING):
             assert found(again) == before
         assert "made again" in caplog.text
-    again._index.close()
-    assert LandmarkFile(path).num_blocks == mapped._index._index.num_blocks
+    again.view.index.close()
+    assert LandmarkFile(path).num_blocks == mapped.view.index._index.num_blocks
 
 
 @pytest.mark.parametrize("kept", [0, 10, 3000, 5000])
@@ -108,7 +108,7 @@ def test_a_torn_file_is_made_again(mapped, open_library, kept):
 
 def test_a_file_of_an_earlier_catalogue_that_was_put_back_is_not_taken_for_todays(mapped):
     """Versions are counted, so a copy of the catalogue that is put back can come to the same number again."""
-    catalogue = mapped._catalogue
+    catalogue = mapped.view.catalogue
     before = catalogue.memory_mark()
     with catalogue.database.write() as connection:
         connection.exec_driver_sql("update shards set name = name || 'x' where id = (select max(id) from shards)")
@@ -123,7 +123,7 @@ def test_without_room_for_it_landmarks_stay_in_ram(library, three, open_library,
     opened = open_library(index="mapped")
     with caplog.at_level(logging.WARNING):
         assert found(opened) == found(library)
-        opened._index.close()
+        opened.view.index.close()
     assert "could not be written" in caplog.text
     assert found(opened) == found(library)
 
@@ -132,6 +132,6 @@ def test_a_library_that_grows_past_the_size_changes_by_itself(library, three, op
     monkeypatch.setattr("retrieval.index.snapshot.AUTO_MAPPED_BLOCKS", 3)
     before = found(library)
     opened = open_library()
-    assert found(opened) == before and opened._index.kind == "mapped"
-    opened._index.close()
+    assert found(opened) == before and opened.view.index.kind == "mapped"
+    opened.view.index.close()
     assert path_of(opened).is_file() and path_of(opened).stat().st_mode & 0o077 == 0

@@ -25,7 +25,7 @@ def stored(request, tmp_path_factory, model):
     (folder / "a.txt").write_text(FOX + WHALE)
     with Library.open(folder / "home", model, shard_bytes=20_000, kv_dtype=request.param) as library:
         document_id = add(library, folder / "a.txt")
-        ids = model.tokenize(library._passages.text(document_id)).ids
+        ids = model.tokenize(library.view.passages.text(document_id)).ids
     return folder / "home", request.param, list(prefill(model, ids, kv_dtype=DTYPES[request.param]))
 
 
@@ -38,7 +38,7 @@ def reader_and_blocks(request, stored, model):
     small = {"hot_bytes": 1} if request.param == "cache too small" else {}
     with (
         Library.open(home, model, kv_dtype=dtype, **small) as library,
-        library._index.open_snapshot(library._catalogue) as snapshot,
+        library.view.index.open_snapshot(library.view.catalogue) as snapshot,
     ):
         if request.param == "some of the blocks":
             positions = torch.arange(3, len(blocks), 2)

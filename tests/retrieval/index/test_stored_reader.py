@@ -29,7 +29,7 @@ def stored(request, tmp_path_factory, model):
     (folder / "a.txt").write_text(FOX + WHALE)
     with Library.open(folder / "home", model, shard_bytes=20_000, kv_dtype=request.param) as library:
         add(library, folder / "a.txt")
-        text = library._passages.text(library.documents.list()[0].id)
+        text = library.view.passages.text(library.documents.list()[0].id)
         yield library, list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES[request.param]))
 
 
@@ -38,7 +38,7 @@ def test_answers_over_the_store_have_the_logits_of_answers_over_ram(stored, mode
     library, blocks = stored
     ram = InMemoryReader.from_blocks(model.memory_layers, blocks, dtype=model.dtype)
     prompt, policy = model.prompt("What does the fox do?").ids, SelectionPolicy(top_k=4, voters=voters)
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         positions = torch.arange(3, 40, 2)
         part = InMemoryReader.from_blocks(model.memory_layers, [blocks[n] for n in positions], dtype=model.dtype)
         for reader, memory in ((snapshot.reader(), ram), (snapshot.reader(positions), part)):
@@ -173,9 +173,9 @@ def test_the_keys_of_a_snapshot_are_those_that_attention_reads(kv_dtype, open_li
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2, ranks_by_tokens=True)
     library = open_library(model=model, kv_dtype=kv_dtype)
     add(library, write("a.txt", FOX + WHALE))
-    text = library._passages.text(library.documents.list()[0].id)
+    text = library.view.passages.text(library.documents.list()[0].id)
     blocks = list(prefill(model, model.tokenize(text).ids, kv_dtype=DTYPES.get(kv_dtype)))
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         positions = torch.tensor([5, 2, 9, len(blocks) - 1])
         keys_WCGLD, lengths_C = snapshot.token_keys(positions)
         assert lengths_C.tolist() == [blocks[n].num_tokens for n in positions]
@@ -190,7 +190,7 @@ def test_documents_that_are_not_whole_are_no_part_of_the_memory(open_library, wr
     library = open_library()
     add(library, write("a.txt", RAIN))
     library.documents.submit(write("b.txt", FOX))  # queued, never run
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         assert len(snapshot.document_ids) == 1
 
 
@@ -217,8 +217,8 @@ class Waits(TorchFunctionMode):
 def on_a_device(stored):
     """A snapshot whose cache has room for questions that hold all their blocks, as on a GPU."""
     library, _ = stored
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        loaded = library._workspace.loaded()
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        loaded = library.view.workspace.loaded()
         yield replace(snapshot, cache=BlockCache(loaded.store, snapshot.cache.shape, 10**8, whole_share=0.5))
 
 
@@ -241,7 +241,7 @@ def test_a_token_makes_the_host_wait_twice(on_a_device, model, voters):
 def test_blocks_held_on_the_device_are_those_of_the_cache(on_a_device, stored, model):
     library, _ = stored
     ids = torch.tensor([[0, 5, 9], [1, 5, 2]])[None, :, None]
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         for positions in (None, torch.arange(2, 30, 2)):
             held, cached = on_a_device.reader(positions), snapshot.reader(positions)
             for layer in model.memory_layers:

@@ -64,8 +64,8 @@ def test_a_new_title_is_the_one_that_counts(countries):
     assert after[0].document_id == ids["Bhutan"]
     assert after[0].score > max(one.score for one in before if one.document_id == ids["Bhutan"])
     # The catalogue alone renames: keys of the old title count no more.
-    library._catalogue.rename_document(ids["Bhutan"], "Norway")
-    assert library._catalogue.title_keys(list(ids.values())).keys() == {ids["Greenland"], ids["San_Marino"]}
+    library.view.catalogue.rename_document(ids["Bhutan"], "Norway")
+    assert library.view.catalogue.title_keys(list(ids.values())).keys() == {ids["Greenland"], ids["San_Marino"]}
 
 
 def test_titles_of_others_do_not_take_part(open_library, write, shipped):
@@ -75,10 +75,10 @@ def test_titles_of_others_do_not_take_part(open_library, write, shipped):
         library.accounts.create(name, "hash")
         people[name] = library.as_seen_by(Principal(library.accounts.get(name).id, name))
     document_id = add(people["ann"], write("Greenland.txt", COUNTRIES["Greenland"]))
-    assert people["ann"]._catalogue.title_keys([document_id]).keys() == {document_id}
-    assert people["bob"]._catalogue.title_keys([document_id]) == {}
+    assert people["ann"].view.catalogue.title_keys([document_id]).keys() == {document_id}
+    assert people["bob"].view.catalogue.title_keys([document_id]) == {}
     with pytest.raises(NoRow):
-        people["bob"]._catalogue.put_title_keys(document_id, "Greenland", b"")
+        people["bob"].view.catalogue.put_title_keys(document_id, "Greenland", b"")
 
 
 @pytest.mark.parametrize("title", ["Whale", "a_file-name_of_2019", "x" * 300, "café — Übersicht"])
@@ -98,7 +98,7 @@ def test_keys_are_those_of_the_end_of_a_sentence_about_it(title):
 
 def test_a_document_without_keys_for_its_title_matches_nothing(countries):
     library, ids = countries
-    workspace = library._workspace
+    workspace = library.view.workspace
     model = workspace.loaded().model
     queries_QWGD = torch.randn(4, 1, model.num_kv_heads, model.head_dim)
     matches = TitleMatches(workspace.catalogue, queries_QWGD, model.device)
@@ -110,8 +110,8 @@ def test_a_document_without_keys_for_its_title_matches_nothing(countries):
 def test_the_keys_of_a_title_are_fetched_once_a_question(countries, monkeypatch):
     library, _ = countries
     fetched: list[str] = []
-    real = library._catalogue.title_keys
-    monkeypatch.setattr(library._catalogue, "title_keys", lambda ids: fetched.extend(ids) or real(ids))
+    real = library.view.catalogue.title_keys
+    monkeypatch.setattr(library.view.catalogue, "title_keys", lambda ids: fetched.extend(ids) or real(ids))
     ask(library, "What is the climate of Bhutan?")
     assert len(fetched) == len(set(fetched)) == 3
 
@@ -119,4 +119,4 @@ def test_the_keys_of_a_title_are_fetched_once_a_question(countries, monkeypatch)
 def test_models_that_search_by_landmarks_alone_keep_no_titles(open_library, write, model):
     library = open_library()
     document_id = add(library, write("whale.txt", "Whales sing. " * 40))
-    assert library._catalogue.title_keys([document_id]) == {}
+    assert library.view.catalogue.title_keys([document_id]) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from retrieval.errors import DamagedMemory, NotFound
 from retrieval.library import Library
+from storage.blobs import s3
 from storage.blobs.files import FileBlobs
 from storage.blobs.s3 import ObjectBlobs, open_blobs
 from storage.errors import StoreUnavailable
@@ -84,7 +86,7 @@ def answers(library: Library) -> list[dict]:
 
 
 def shards(library: Library) -> list[str]:
-    return sorted(fact.name for fact in library._workspace.blobs.listing("kv"))
+    return sorted(fact.name for fact in library.view.workspace.blobs.listing("kv"))
 
 
 def test_it_answers_as_on_files_and_so_does_a_second_process_with_an_empty_cache(
@@ -113,7 +115,7 @@ def test_originals_and_deletions_are_the_same_for_all(moved, open_library, url, 
     assert second.documents.original(fox.id).read_text() == TEXTS["fox"]
     deleted = second.documents.delete([fox.id])
     assert deleted.freed_bytes > 0
-    left = [fact.name for fact in moved._workspace.blobs.listing() if fox.id in fact.name]
+    left = [fact.name for fact in moved.view.workspace.blobs.listing() if fox.id in fact.name]
     assert left == [] and moved.maintenance.verify().ok
     with pytest.raises(NotFound):
         moved.documents.original(fox.id)
@@ -123,7 +125,7 @@ def test_originals_and_deletions_are_the_same_for_all(moved, open_library, url, 
 def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
     moved, expected, open_library, url, shared, tmp_path, damages
 ):
-    rng, blobs = Random(3), moved._workspace.blobs
+    rng, blobs = Random(3), moved.view.workspace.blobs
     calm = substance(ask(moved, QUESTIONS[0], k=20))
     for number in range(damages):
         name = rng.choice(shards(moved))
@@ -149,7 +151,7 @@ def test_damage_in_the_bucket_is_named_before_a_word_and_repaired(
 
 
 def test_a_damaged_or_lost_original_is_named(moved, open_library, url, shared, tmp_path):
-    blobs = moved._workspace.blobs
+    blobs = moved.view.workspace.blobs
     fox, rain = (next(d for d in moved.documents.list() if d.source == f"{name}.txt") for name in ("fox", "rain"))
     blobs.replace(f"files/{fox.id}.txt", b"something else")
     blobs.inside("files").delete([f"{rain.id}.txt"])
@@ -158,7 +160,7 @@ def test_a_damaged_or_lost_original_is_named(moved, open_library, url, shared, t
 
 
 def test_orphans_are_swept_into_the_trash_of_the_bucket(moved, monkeypatch):
-    blobs = moved._workspace.blobs
+    blobs = moved.view.workspace.blobs
     orphans = ["kv/gone/1.kv", "files/gone.pdf", "sidecars/gone.json.gz"]
     for name in orphans:
         blobs.replace(name, b"12345")
@@ -190,10 +192,9 @@ def test_a_lost_catalogue_is_rescued_from_the_bucket(moved, expected, open_libra
 
 @pytest.fixture
 def fragile(open_library, monkeypatch, write) -> Iterator[tuple[Library, object]]:
-    monkeypatch.setattr("storage.blobs.s3.SECONDS", 0.5)
+    monkeypatch.setattr(s3, "Bucket", partial(s3.Bucket, seconds=0.5, retries=0))
     with failing_proxy() as proxy:
         library = open_library(store_url=new_store(monkeypatch, through=proxy.url))
-        library._workspace.blobs._bucket._retries = 0
         add(library, write("fox.txt", TEXTS["fox"]))
         yield library, proxy
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def shard_files(library: Library):
-    return sorted(library._workspace.kv_folder.rglob("*.kv"))
+    return sorted(library.view.workspace.kv_folder.rglob("*.kv"))
 
 
 pytestmark = pytest.mark.files_only  # they damage files; tests/storage/blobs does it in buckets
@@ -60,19 +60,19 @@ def test_damage_is_found_before_a_token_that_used_it(three, open_library, calm_a
 @pytest.mark.parametrize("seed", range(4))
 def test_repair_makes_only_what_is_damaged_again_and_bit_for_bit(library, three, seed):
     rng = random.Random(seed)
-    before = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
+    before = {path.relative_to(library.view.workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
     asked = substance(ask(library, "What does the fox do?"))
-    ids = [block.id for block in library._catalogue.blocks_of_document(three["fox"])]
+    ids = [block.id for block in library.view.catalogue.blocks_of_document(three["fox"])]
     damaged = rng.sample(shard_files(library), 2)
     for path in damaged:
         DAMAGERS[seed % 3](path, rng)
     report = library.maintenance.repair()
     assert not report.failed and report.repaired and report.blocks < sum(d.blocks for d in library.documents.list())
     assert library.maintenance.verify().ok and not library.maintenance.verify().orphans
-    after = {path.relative_to(library._workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
-    untouched = {name for name in before if library._workspace.kv_folder / name not in damaged}
+    after = {path.relative_to(library.view.workspace.kv_folder): path.read_bytes() for path in shard_files(library)}
+    untouched = {name for name in before if library.view.workspace.kv_folder / name not in damaged}
     assert all(after.get(name) == before[name] for name in untouched)
-    assert [block.id for block in library._catalogue.blocks_of_document(three["fox"])] == ids
+    assert [block.id for block in library.view.catalogue.blocks_of_document(three["fox"])] == ids
     assert substance(ask(library, "What does the fox do?")) == asked
 
 
@@ -94,7 +94,7 @@ def test_a_changed_original_is_reported(library, three):
 
 
 def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
-    home = library._workspace.home
+    home = library.view.workspace.home
     orphans = [
         home / "kv" / three["fox"] / "0123.kv",
         home / "kv" / "gone" / ".writing-77",
@@ -122,7 +122,7 @@ def test_orphans_are_listed_and_removed_and_nothing_else(library, three):
 
 @pytest.mark.sqlite_only
 def test_an_emptied_trash_leaves_no_backup_of_what_was_deleted(library, three):
-    backups = library._workspace.home / "backups"
+    backups = library.view.workspace.home / "backups"
     library.maintenance.keep_backup().join()
     assert b"fox.txt" in b"".join(path.read_bytes() for path in backups.iterdir())
     library.documents.delete([three["fox"]])

@@ -87,16 +87,16 @@ def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_libr
     pause.go_on.set()
     submitting.join(60)
     job = library.jobs.list()[0]
-    listed = file_store.abandoned_files(library._workspace)
+    listed = file_store.abandoned_files(library.view.workspace)
     assert listed == ([], []) and library.jobs.run(job.id).state == "done"
 
 
 def test_gc_leaves_what_another_machine_is_handing_in_until_it_was_silent_for_an_hour(library, write, monkeypatch):
     pause = Pause(monkeypatch, Catalogue, "add_document")
-    monkeypatch.setattr(workers, "_this_machine", lambda: "machine-a")
+    monkeypatch.setattr(workers, "this_machine", lambda: "machine-a")
     submitting = pause.run(lambda: library.documents.submit(write("a.txt", RAIN)))
-    monkeypatch.setattr(workers, "_this_machine", lambda: "machine-b")
-    (incoming,) = library._workspace.files_folder.glob(".incoming-machine-a~*")
+    monkeypatch.setattr(workers, "this_machine", lambda: "machine-b")
+    (incoming,) = library.view.workspace.files_folder.glob(".incoming-machine-a~*")
     assert library.maintenance.gc().files == () and incoming.exists()
     pause.go_on.set()
     submitting.join(60)
@@ -117,21 +117,21 @@ def test_gc_leaves_what_was_handed_in_after_it_looked_at_the_rows(library, write
         looks.append(found)
         if len(looks) == 1:
             document_id = add(open_library(), path)
-            (library._workspace.pages_folder / document_id).mkdir(exist_ok=True)
+            (library.view.workspace.pages_folder / document_id).mkdir(exist_ok=True)
         return found
 
     monkeypatch.setattr(Catalogue, "documents", documents)
     assert library.maintenance.gc().files == ()
     document_id = library.documents.list()[0].id
     assert library.documents.original(document_id).read_text() == RAIN
-    assert (library._workspace.pages_folder / document_id).is_dir()
+    assert (library.view.workspace.pages_folder / document_id).is_dir()
 
 
 @pytest.mark.files_only
 def test_gc_leaves_files_that_an_open_question_still_reads(library, three, open_library):
     flip(shard_files(library)[0], Random(0))
     old = shard_files(library)[0]
-    with library._index.open_snapshot(library._catalogue):
+    with library.view.index.open_snapshot(library.view.catalogue):
         library.maintenance.repair()
         assert old.exists()
         library.maintenance.gc()
@@ -195,8 +195,8 @@ def test_doctor_and_verify_tolerate_a_document_that_is_deleted_meanwhile(library
 
 def test_a_kill_amid_reingestion_leaves_no_document_without_a_job(library, three):
     """Dropping the old memory and queueing the work are one commit."""
-    digest = library._catalogue.document(three["fox"]).fingerprint
-    names = library._catalogue.reassign_model(three["fox"], digest, note="again")
+    digest = library.view.catalogue.document(three["fox"]).fingerprint
+    names = library.view.catalogue.reassign_model(three["fox"], digest, note="again")
     (job,) = library.jobs.list(active_only=True)
     assert names and job.document_id == three["fox"] and library.documents.get(three["fox"]).state == "ingesting"
     assert library.jobs.run_next().state == "done"

@@ -25,8 +25,8 @@ LONG = prose(7, 2600)
 
 def memory_of(library):
     """All stored keys and values of the only document, by layer."""
-    loaded = library._workspace.loaded()
-    shards = library._catalogue.shards()
+    loaded = library.view.workspace.loaded()
+    shards = library.view.catalogue.shards()
     refs = [(shard.name, row) for shard in shards for row in range(shard.num_blocks)]
     return [loaded.store.read_many(refs, layer) for layer in loaded.layout.layers]
 
@@ -65,8 +65,8 @@ def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_mem
             troubled.jobs.run(job.id, on_progress=interrupt_after(reports))
         assert troubled.search("fox", 5) == [], "half a document is never seen"
         assert troubled.jobs.get(job.id).state == "queued"
-    shards = len(troubled._catalogue.shards())
-    assert 0 < shards < len(calm._catalogue.shards())
+    shards = len(troubled.view.catalogue.shards())
+    assert 0 < shards < len(calm.view.catalogue.shards())
     done = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype).jobs.run(job.id)
     assert done.state == "done" and done.tokens_done == done.tokens == calm.documents.list()[0].tokens
     assert_same_memory(calm, troubled)
@@ -82,10 +82,10 @@ def test_the_size_of_shards_does_not_change_the_memory(open_library, write, tmp_
     homes = [open_library(home=tmp_path / str(size), shard_bytes=size) for size in (1, 60_000, 1 << 30)]
     for library in homes:
         add(library, path)
-    assert [len(library._catalogue.shards()) for library in homes] == sorted(
-        (len(library._catalogue.shards()) for library in homes), reverse=True
+    assert [len(library.view.catalogue.shards()) for library in homes] == sorted(
+        (len(library.view.catalogue.shards()) for library in homes), reverse=True
     )
-    assert len(homes[2]._catalogue.shards()) == 1 < len(homes[0]._catalogue.shards())
+    assert len(homes[2].view.catalogue.shards()) == 1 < len(homes[0].view.catalogue.shards())
     for library in homes[1:]:
         assert_same_memory(homes[0], library)
 
@@ -103,11 +103,11 @@ def test_a_cancelled_job_stops_within_a_window_and_a_retry_goes_on(library, writ
     assert (ended.state, len(seen)) == ("cancelled", 6)
     assert library.documents.get(job.document_id).state == "cancelled"
     assert library.search("fox", 3) == [] and library.maintenance.verify().ok
-    stored = {shard.name for shard in library._catalogue.shards()}
+    stored = {shard.name for shard in library.view.catalogue.shards()}
     assert stored
     assert library.jobs.retry(job.id).state == "queued"
     assert library.jobs.run(job.id).state == "done"
-    assert stored < {shard.name for shard in library._catalogue.shards()}, "it went on, it did not start anew"
+    assert stored < {shard.name for shard in library.view.catalogue.shards()}, "it went on, it did not start anew"
     assert len(library.search("fox", 3)) == 3
 
 
@@ -160,7 +160,7 @@ def test_files_that_are_no_documents_are_refused_when_handed_in(library, tmp_pat
     for path, reason in ((tmp_path / "missing.pdf", "no file"), (write("a.exe", "x"), "cannot be read")):
         with pytest.raises(ExtractError, match=reason):
             library.documents.submit(path)
-    assert library.documents.list() == [] and not list(library._workspace.files_folder.iterdir())
+    assert library.documents.list() == [] and not list(library.view.workspace.files_folder.iterdir())
 
 
 @pytest.mark.files_only
@@ -282,12 +282,12 @@ def test_what_ingestion_holds_in_memory_does_not_grow_with_the_document(open_lib
     library = open_library(shard_bytes=1)
     add(library, write("long.txt", LONG))
     assert library.documents.list()[0].blocks > 150
-    assert most[0] <= 3 * library._workspace.loaded().model.config.window_blocks
+    assert most[0] <= 3 * library.view.workspace.loaded().model.config.window_blocks
 
 
 def test_blocks_before_a_shard_are_those_of_the_store(library, write):
     add(library, write("long.txt", LONG))
-    loaded, shards = library._workspace.loaded(), library._catalogue.shards()
+    loaded, shards = library.view.workspace.loaded(), library.view.catalogue.shards()
     recent = stored_blocks_before(loaded, shards, shards[1].first_ordinal + 1, 2)
     keys, values = loaded.store.read_many([(shards[0].name, shards[0].num_blocks - 1), (shards[1].name, 0)], 2)
     assert all(block.keys_YGLD[1].equal(key) for block, key in zip(recent, keys, strict=True))
@@ -346,7 +346,7 @@ def test_an_estimate_is_measured_on_this_machine_before_anything_was_read(open_l
     assert 2 < measured.seconds < 600 and measured.seconds == pytest.approx(library.documents.estimate(path).seconds), (
         "once"
     )
-    monkeypatch.setattr(estimate, "_measured", {library._workspace.loaded(): 125.0})
+    monkeypatch.setattr(estimate, "_measured", {library.view.workspace.loaded(): 125.0})
     found = library.documents.estimate(path)
     assert found.seconds == pytest.approx(2 + found.tokens / 125)
     library.jobs.run(library.documents.submit(path).id)
@@ -365,12 +365,12 @@ def test_the_estimate_of_a_scan_counts_what_its_pictures_take_here(open_library,
     )
     found = library.documents.estimate(tmp_path / "scan.pdf")
     assert asked == [[0, 1, 2, 3]] and found.pages == 4 and 500 < found.seconds < 520 and not found.exact
-    few = len(library._workspace.loaded().model.tokenize("A crane. \n\nA crane. ").ids)
+    few = len(library.view.workspace.loaded().model.tokenize("A crane. \n\nA crane. ").ids)
     assert found.tokens == 2 * few
 
 
 def test_a_document_that_an_older_version_read_says_what_reading_it_again_adds(library, three):
-    catalogue, document = library._catalogue, library.documents.get(three["fox"])
+    catalogue, document = library.view.catalogue, library.documents.get(three["fox"])
     assert document.notes == ()
     text, found = catalogue.extracted_text(document.id), catalogue.pages(document.id)
     older = {name: value for name, value in text.extras.items() if name != "version"}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.sqlite_only
 @pytest.fixture
 def lost(library, three, open_library):
     """The home after its catalogue and all backups are gone; what it answered before."""
-    home = library._workspace.home
+    home = library.view.workspace.home
     before = substance(ask(library, "What do whales do?"))
     library.close()
     for path in home.glob("cairn.sqlite3*"):
@@ -61,7 +61,7 @@ def test_originals_alone_are_read_again_and_answer_as_before(lost, three, open_l
 
 @pytest.mark.files_only
 def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one(library, three, open_library):
-    home = library._workspace.home
+    home = library.view.workspace.home
     library.close()
     for path in home.glob("cairn.sqlite3*"):
         path.unlink()
@@ -74,7 +74,7 @@ def test_a_catalogue_deleted_under_a_filled_home_is_not_replaced_by_an_empty_one
 
 @pytest.mark.files_only
 def test_a_document_has_a_sidecar_from_the_moment_it_was_handed_in_until_it_is_deleted(library, write):
-    home = library._workspace.home
+    home = library.view.workspace.home
     job = library.documents.submit(write("a.txt", "Something to read. " * 20))
     assert list(sidecars(FileBlobs(home))) == [job.document_id]
     library.documents.delete([job.document_id])
@@ -90,7 +90,7 @@ def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_
     library, write, open_library, tmp_path, monkeypatch, step
 ):
     """As the disk is right after the step, so a kill leaves it."""
-    home, killed = library._workspace.home, tmp_path / "killed"
+    home, killed = library.view.workspace.home, tmp_path / "killed"
     done = getattr(Catalogue, step)
 
     def step_then_kill(*args, **options):
@@ -119,7 +119,7 @@ def test_a_kill_between_the_catalogue_and_what_follows_leaves_nothing_to_repair_
 
 @pytest.mark.files_only
 def test_a_sidecar_without_its_document_is_swept(library, three):
-    home = library._workspace.home
+    home = library.view.workspace.home
     path = home / next(iter(sidecars(FileBlobs(home)).values()))
     path.with_name("gone.json.gz").write_bytes(path.read_bytes())
     assert library.maintenance.verify().orphans == ("sidecars/gone.json.gz",)
@@ -127,7 +127,7 @@ def test_a_sidecar_without_its_document_is_swept(library, three):
 
 
 def test_a_sidecar_that_was_never_written_is_written_by_gc(library, three):
-    blobs = FileBlobs(library._workspace.home)
+    blobs = FileBlobs(library.view.workspace.home)
     before = {name: read_sidecar(blobs, path) for name, path in sidecars(blobs).items()}
     blobs.inside("sidecars").delete([f"{three['fox']}.json.gz"])
     library.maintenance.gc()

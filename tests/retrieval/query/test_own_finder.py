@@ -47,7 +47,7 @@ def test_the_answer_is_a_sentence_as_it_stands_in_the_document(found):
     assert answer.found and answer.quote and answer.text == "Whales sing across the whole of the ocean."
     assert answer.quotation is not None and answer.quotation.passage.text == answer.text
     assert not answer.short, "it points at no words"
-    text = found._passages.text(answer.quotation.passage.document_id)
+    text = found.view.passages.text(answer.quotation.passage.document_id)
     spoken = "".join(text[start:end] for _, start, end in (token.quoted_from for token in answer.tokens))
     assert "".join(spoken.split()) == "".join(answer.text.split())
     assert all(token.logprob is None and not token.blocks for token in answer.tokens) and answer.heat == {}
@@ -60,7 +60,7 @@ def test_only_keys_are_stored_and_verified(found):
     assert found.maintenance.doctor()["memory"]["kv_dtype"] == "k4"
     report = found.maintenance.verify()
     assert report.shards and report.damage == ()
-    path = next((found._workspace.kv_folder).rglob("*.kv"))
+    path = next((found.view.workspace.kv_folder).rglob("*.kv"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -113,4 +113,4 @@ def test_keys_of_a_colbert_style_projection_find_too(open_library, write, tmp_pa
     library = open_library(model=load_backbone(folder, device="cpu", block_size=16), home=tmp_path / "other")
     add(library, write("whale.txt", WHALE))
     assert library.search(QUESTION, 1)[0].source == "whale.txt"
-    assert library._workspace.loaded().layout.head_dim == 8
+    assert library.view.workspace.loaded().layout.head_dim == 8

@@ -96,7 +96,7 @@ def test_a_small_chance_is_a_guess_and_none_is_no_answer(library, reading):
 
 def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, reading, monkeypatch):
     reading["Oslo"] = 0.9
-    loaded = library._workspace.loaded()
+    loaded = library.view.workspace.loaded()
     monkeypatch.setattr(retrieve, "is_answerable", lambda *_, **__: False)
     assert ask(library, "Where does Bert live?", max_tokens=200, k=50).outcome == "not_found"
     monkeypatch.setattr(
@@ -113,7 +113,7 @@ def test_a_calibrated_reader_decides_where_search_alone_would_refuse(library, re
 
 def test_what_the_question_names_and_no_passage_read_does_raises_doubt(library, reading, monkeypatch):
     reading["Oslo"] = 0.5
-    loaded = library._workspace.loaded()
+    loaded = library.view.workspace.loaded()
     monkeypatch.setattr(
         Workspace,
         "opened",

@@ -16,11 +16,11 @@ from tests.tiny_model import tiny_model
 
 
 def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(library, three):
-    model = library._workspace.loaded().model
+    model = library.view.workspace.loaded().model
     question = "What do whales do?"
     prompt = model.prompt(question)
     queries_YHQD = encode_prompt(model, prompt.ids).queries_YHQD[:, :, prompt.question]
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         landmarks = [snapshot.landmarks.landmarks(layer).repeat_interleave(2, 0) for layer in model.memory_layers]
         pairs = zip(queries_YHQD, landmarks, strict=True)
         logits_N = sum(torch.einsum("hqd,hnd->nhq", query, keys).mean(2).sum(1) for query, keys in pairs)
@@ -56,6 +56,6 @@ def test_confidence_grows_with_the_distance_from_unrelated_blocks_and_shrinks_wi
 
 
 def test_the_question_is_found_with_its_confidence(library, three):
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        found = find_blocks(library.view.workspace, snapshot, "whales?", 4, None)
         assert len(found.positions_C) == 4 and 0 <= found.confidence <= 1 and found.in_scope == snapshot.num_blocks

@@ -34,11 +34,11 @@ def handbook(library, write):
     ],
 )
 def test_only_what_is_one_letter_from_a_word_of_the_library_changes(handbook, asked, understood):
-    assert corrected(handbook._catalogue, tiny_model(block_size=16), asked) == understood
+    assert corrected(handbook.view.catalogue, tiny_model(block_size=16), asked) == understood
 
 
 def test_an_empty_library_changes_nothing(library):
-    assert corrected(library._catalogue, tiny_model(block_size=16), "superintendant") == "superintendant"
+    assert corrected(library.view.catalogue, tiny_model(block_size=16), "superintendant") == "superintendant"
 
 
 def test_a_typed_phrase_comes_first_in_a_search(library, three, write):

@@ -11,6 +11,7 @@ import torch
 from model.errors import ModelError
 from model.inference.prefill import prefill
 from retrieval.errors import DamagedMemory
+from retrieval.index import snapshot as snapshots
 from retrieval.library import Library
 from retrieval.query import search
 from retrieval.query.question import encode_question
@@ -58,8 +59,8 @@ def stored(stored_home, open_library, by_tokens, tmp_path, monkeypatch):
 
 def every_score(library, question):
     """Late-interaction scores of all stored blocks, read the long way."""
-    model = library._workspace.loaded().model
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    model = library.view.workspace.loaded().model
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         reader = snapshot.reader()
         ids = torch.arange(reader.num_blocks).expand(1, model.num_kv_heads, 1, -1)
         keys = [reader.read(layer, ids)[0][0, :, 0].transpose(0, 1) for layer in model.searched_layers]
@@ -87,8 +88,8 @@ def title_of(model, title):
 def test_tokens_decide_among_the_proposed_blocks(stored):
     library, _ = stored
     scores_N = every_score(library, "What do whales do?")
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        found = find_blocks(library._workspace, snapshot, "What do whales do?", 6, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        found = find_blocks(library.view.workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
     torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
     assert found.confidence == pytest.approx(max(0.0, float(found.scores_C[0])))
@@ -102,13 +103,13 @@ def test_a_block_that_holds_a_rare_term_of_the_question_comes_first(stored, monk
     question = "Where do I send form ZX-81?"
 
     def found():
-        with library._index.open_snapshot(library._catalogue) as snapshot:
-            return find_blocks(library._workspace, snapshot, question, 70, None)
+        with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+            return find_blocks(library.view.workspace, snapshot, question, 70, None)
 
     before = found()
     monkeypatch.setattr(search, "TERMS", 0.9)
     after = found()
-    held = library._catalogue.blocks_by_id(library_ids(library, after))
+    held = library.view.catalogue.blocks_by_id(library_ids(library, after))
     best = held[library_ids(library, after)[0]]
     assert best.document_id == name and "ZX-81" in text[best.start : best.end]
     assert float(after.scores_C.max()) <= 1.0
@@ -116,21 +117,21 @@ def test_a_block_that_holds_a_rare_term_of_the_question_comes_first(stored, monk
 
 
 def library_ids(library, found):
-    with library._index.open_snapshot(library._catalogue) as snapshot:
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         return snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
 
 
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 5)
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        model = library._workspace.loaded().model
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        model = library.view.workspace.loaded().model
         proposed = (
             snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
             .positions.sort()
             .values.tolist()
         )
-        found = find_blocks(library._workspace, snapshot, "whales?", 1, None)
+        found = find_blocks(library.view.workspace, snapshot, "whales?", 1, None)
         titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
         scores = TokenMatches(snapshot, found.question.queries_QWGD).block_scores(torch.tensor(proposed), titles)
     assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
@@ -139,8 +140,8 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
     monkeypatch.setattr(TokenMatches, "block_scores", lambda self, positions, titles: torch.ones(len(positions)))
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        found = find_blocks(library._workspace, snapshot, "whales?", 4, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        found = find_blocks(library.view.workspace, snapshot, "whales?", 4, None)
         assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
 
@@ -179,7 +180,7 @@ def test_after_a_restart_everything_is_found_again_the_same(stored, open_library
     library, _ = stored
     before = [passage.to_dict() for passage in library.search("What do whales do?", 5)]
     again = [passage.to_dict() for passage in library.search("What do whales do?", 5)]  # keys are in memory now
-    opened = open_library(model=by_tokens, kv_dtype=library._workspace.kv_dtype)
+    opened = open_library(model=by_tokens, kv_dtype=library.view.workspace.kv_dtype)
     assert before == again == [passage.to_dict() for passage in opened.search("What do whales do?", 5)]
 
 
@@ -192,20 +193,20 @@ def test_many_who_ask_at_once_find_what_each_finds_alone(stored):
     assert [[passage.to_dict() for passage in found] for found in together] == alone
 
 
-def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens):
+def test_a_faiss_index_proposes_the_same(stored, open_library, by_tokens, monkeypatch):
+    monkeypatch.setattr(snapshots, "FAISS_FACTORY", "Flat")
     library, _ = stored
-    settings = {"model": by_tokens, "kv_dtype": library._workspace.kv_dtype}
+    settings = {"model": by_tokens, "kv_dtype": library.view.workspace.kv_dtype}
     expected = library.search("What do whales do?", 5)
     opened = open_library(**settings, index="faiss")
-    opened._index._faiss_factory = "Flat"
     found = opened.search("What do whales do?", 5)
     assert [passage.block_ids for passage in found] == [passage.block_ids for passage in expected]
 
 
 def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_next_ones(stored):
     library, _ = stored
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        found = find_blocks(library._workspace, snapshot, "What do whales do?", 12, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        found = find_blocks(library.view.workspace, snapshot, "What do whales do?", 12, None)
         ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3, quote=True)
     assert sorted(answer.settings["candidates"]) == sorted(ranked[:3])
@@ -226,7 +227,7 @@ def test_under_the_threshold_even_a_handful_of_blocks_is_not_enough(open_library
 def test_a_damaged_block_is_named_before_it_is_ranked(open_library, write, by_tokens):
     library = open_library(model=by_tokens)
     add(library, write("fox.txt", FOX))
-    (shard, *_) = sorted((library._workspace.kv_folder).rglob("*.kv"))
+    (shard, *_) = sorted((library.view.workspace.kv_folder).rglob("*.kv"))
     content = bytearray(shard.read_bytes())
     content[-100] ^= 1
     shard.write_bytes(content)
@@ -241,8 +242,8 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     for name, text in (("whale", WHALE), ("rain", RAIN)):
         add(library, write(f"{name}.txt", text))
     monkeypatch.setattr(TokenMatches, "block_scores", lambda *_: pytest.fail("no keys are read"))
-    with library._index.open_snapshot(library._catalogue) as snapshot:
-        found = find_blocks(library._workspace, snapshot, "whales?", 5, None)
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        found = find_blocks(library.view.workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
     assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
 

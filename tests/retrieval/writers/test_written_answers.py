@@ -219,7 +219,7 @@ def test_a_task_over_a_whole_document_reads_all_of_it_and_cites(
     read = [passage for request in writer.requests for passage in request.passages]
     assert [passage.number for passage in read] == list(range(1, len(read) + 1))
     assert "".join("".join(one.text.split()) for one in read) == "".join(
-        "".join(library._passages.text(long_document).split())
+        "".join(library.view.passages.text(long_document).split())
     )
     assert len(answer.citations) == len(progress) - 1
     for citation in answer.citations:
