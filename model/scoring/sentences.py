@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-_BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])|\s*\n+\s*")
+_BORDER = re.compile(
+    r"(?<=[.!?…؟۔।])[\"'”’“»«)\]]*\s+(?=[\"'“‘„«»‹(\[¿¡]*[^\W_])|(?<=[。！？｡])(?![」』”’）】\s])|\s*\n+\s*"
+)  # where the next word begins in lower case is none, see `_goes_on`
 _ENDS = (".", "!", "?", "…", ":", ";")
 # Lines of text with hard line breaks are about this long; headings are shorter, paragraphs longer.
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
@@ -28,9 +30,9 @@ _LONGEST_ROW, _LONGEST_FIELD = 800, 180  # characters
 _NAMED_CELL = re.compile(r"([^\s:;][^:;!?…\n]{0,99}): \S")
 _SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
-_NEXT_WORD = re.compile(r"[\"'“‘(\[]*([\w'’-]*)")
+_NEXT_WORD = re.compile(r"[\"'“‘„«»‹(\[¿¡]*([\w'’-]*)")
 _LOOKED_AT = 40  # characters before a full stop
-_INITIAL = re.compile(r"[A-Z](?:\.-?[A-Z])*|[^\W\d_](?:\.[^\W\d_])+")  # "J", "U.S", "s.r.o"
+_INITIAL = re.compile(r"[^\W\d_a-z](?:\.-?[^\W\d_a-z])*|[^\W\d_](?:\.[^\W\d_])+")  # "J", "U.S", "s.r.o"
 _LIST_NUMBER = re.compile(r"(?:^|\n)\s*\(?(?:\d{1,3}(?:\.\d{1,3})*|[A-Za-z]|[ivx]{1,5}|[IVX]{1,5})\.$")
 _DATE_WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*")
 _LONGEST_DATE = 48  # characters
@@ -136,7 +138,11 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
     into a line of this width, as in text with hard line breaks; and after dots that lead to a number, or that a bracket
     follows ("Find... (Ctrl+F): Set criteria")."""
     breaks = border[0].count("\n")
-    if breaks < 2 and _is_abbreviation(text, border):
+    following = _NEXT_WORD.match(text, border.end())
+    assert following is not None
+    if breaks == 0 and following[1][:1].islower():
+        return True
+    if breaks < 2 and _is_abbreviation(text, border, following):
         return True
     if breaks == 0 and text.endswith(_SPACED_DOTS, 0, border.start()):
         return True
@@ -167,7 +173,7 @@ def _is_unfinished(text: str, stop: int) -> bool:
     return found is not None and found[0] in _words("unfinished")
 
 
-def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
+def _is_abbreviation(text: str, border: re.Match[str], following: re.Match[str]) -> bool:
     """Whether the full stop before a border belongs to an abbreviation, initials or a number in a list."""
     stop = border.start()
     if not text.endswith(".", 0, stop) or border[0].strip():
@@ -178,13 +184,15 @@ def _is_abbreviation(text: str, border: re.Match[str]) -> bool:
     found = _LAST_WORD.search(before[:-1])
     if found is None:
         return False
-    word, following = found[0], _NEXT_WORD.match(text, border.end())
-    assert following is not None
+    word = found[0]
     lower, begins = word.lower(), following[1].lower() in _words("begin_sentences")
     if lower in _words("names_follow"):
         return True
-    if word.isdigit() and len(word) < 3 and following[1].lower() in _words("dates"):  # 8. Februar
-        return True
+    if word.isdigit() and len(word) < 3:  # 8. Februar, im 19. Jahrhundert
+        previous = before[: found.start()].split()[-1:]
+        ordinal = "".join(previous).lower() in _words("before_ordinals") and not begins
+        if ordinal or following[1].lower() in _words("dates"):
+            return True
     if lower in _words("numbers_follow") and (following[0][:1] in "([" or following[1][:1].isdigit()):
         return True
     code = text[border.end() : border.end() + _LOOKED_AT].split(None, 1)[:1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +27,7 @@ from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, is_number, te
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
 
 
 def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -40,7 +40,7 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
         for block in text if is_table else ["\n\n".join(text)]:
             rows = _table_in(block)
             tables += [("", rows)] if rows else []
-            prose = block if rows else "\n\n".join(_flowing(one, words) for one in block.split("\n\n"))
+            prose = block if rows else "\n\n".join(_listed(one) or _flowing(one, words) for one in block.split("\n\n"))
             blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else prose))
     return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
 
@@ -52,6 +52,8 @@ _FULL_LINE = 0.75  # of the longest line: the least width of all but the last
 _LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
 _DRAWN = {code: "-" for code in range(0x2500, 0x2580)} | dict.fromkeys(map(ord, "│┃║"), "|")  # lines of characters
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
+_IN_NUMBERS = re.compile(r"[-+\u2212]?[\d.,]+%?|[-\u2013\u2014]+")
+_ENTRY = re.compile(r"\S+ +[-\u2013\u2014=:]+ +\S")
 
 
 def _flowing(paragraph: str, words: Words) -> str:
@@ -94,18 +96,41 @@ def _parted(block: str) -> list[list[str]]:
 
 
 def _aligned(block: str) -> list[list[str]]:
-    """The cells of a table whose columns are aligned with spaces: at least three of each, with the same gaps in every
-    line, over which no cell goes; [] for any other text."""
+    """The cells of a table whose columns are aligned with spaces, at least three of each; [] for any other text.
+    Numbers side by side under as many names are columns of their own."""
     lines = [line.expandtabs(8).rstrip() for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
-    if len(lines) < 3 or min(len(line.split("  ")) for line in lines) < 2:
+    if len(lines) < 3 or not all("  " in line for line in lines):
         return []
-    wide = max(map(len, lines))
+    rows = _columns(lines)
+    rows = [rows[0], *(row for row in rows[1:] if row != rows[0])]  # a head may be said again
+    if len(rows[0]) < 3 or not any(is_number(word) for line in lines[1:] for word in line.split()):
+        return []
+    columns = []
+    for head, *cells in zip(*rows, strict=True):
+        parts = [cell.split() for cell in cells]
+        apart = all(len(part) == len(head.split()) and all(map(_IN_NUMBERS.fullmatch, part)) for part in parts)
+        columns += zip(*([head.split(), *parts] if apart else [[head], *([cell] for cell in cells)]), strict=True)
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _columns(lines: Sequence[str]) -> list[list[str]]:
+    """Lines cut where every one of them has a gap."""
+    wide = max(map(len, lines), default=0)
     free = [all(at >= len(line) or line[at] == " " for line in lines) for at in range(wide)]
     starts = [at for at in range(wide) if not free[at] and (at == 0 or all(free[max(0, at - _GAP) : at]))]
-    if len(starts) < 3 or not any(is_number(cell) for line in lines[1:] for cell in line.split()):
-        return []
     ends = [*starts[1:], wide]
     return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+
+
+def _listed(block: str) -> str:
+    """What stands in columns of entries ("Coj - Conjurations"), a line each, column by column; "" if nothing does."""
+    lines = [line.expandtabs(8).rstrip() for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
+    ruled = len(lines) < block.count("\n") + 1
+    columns = list(zip(*_columns(lines), strict=True))
+    entries = [cell for column in columns for cell in column[ruled:] if cell]
+    if len(columns) < 2 or len(lines) < 3 or not all(map(_ENTRY.match, entries)):
+        return ""
+    return "\n\n".join("\n".join(filter(None, column)) for column in columns)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:

@@ -52,11 +52,46 @@ def test_headings_questions_and_contents_answer_nothing() -> None:
         ["Acme Inc. Boston sells it.", "It is sold by Acme Inc.", "The price is low."],
         ["Water is rich in vitamin C.", "The rest is not."],
         ["He said no.", "Nobody heard it."],
+        [
+            "Verena Stegemann, geb. 1980, lebt auf Jersey.",
+            "Im 19. Jahrhundert war es anders.",
+            "Die 2. Auflage kam 1990.",
+        ],
+        ["Hunde bzw. Katzen zahlen nichts.", "Äpfel auch nicht."],
+        ["Vive el Sr. Pérez en Av. Libertador 5, pág. 7.", "La Sra. López no."],
+        ["I am 19.", "He is 20."],
     ],
 )
 def test_abbreviations_initials_and_their_numbers_do_not_end_a_sentence(sentences):
     text = " ".join(sentences)
     assert [text[start:end] for start, end in sentence_borders(text)] == sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Il vint.", "Était-ce vrai?", "Non.", "À demain."],
+        ["Ella vino.", "¿Qué dijo?", "¡Nada!", "Él calló."],
+        ["Привет мир.", "Как дела?", "Всё ясно."],
+        ["Το σπίτι είναι μεγάλο.", "Έχει κήπο."],
+        ["مرحبا بالعالم.", "كيف حالك؟", "أنا بخير."],
+        ["שלום עולם.", "מה שלומך?", "טוב."],
+        ["यह घर है।", "वह बड़ा है।"],
+    ],
+)
+def test_sentences_end_in_every_script(sentences):
+    text = " ".join(sentences)
+    assert [text[start:end] for start, end in sentence_borders(text)] == sentences
+
+
+def test_sentences_without_spaces_between_them_end_at_their_full_stops():
+    text = "今日は晴れです。「はい。そうです。」と言った。明日は？"
+    assert [text[start:end] for start, end in sentence_borders(text)] == [
+        "今日は晴れです。",
+        "「はい。",
+        "そうです。」と言った。",
+        "明日は？",
+    ]
 
 
 @given(st.lists(st.sampled_from([" ", "\n", ".", "No.", "St.", "8.", "A.", "(", "-", "Docket", "said"]), max_size=12))

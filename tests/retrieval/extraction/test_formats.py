@@ -423,6 +423,56 @@ def test_lines_of_plain_text_that_bars_or_tabs_part_alike_are_rows_of_a_table(tm
     assert "Site: " not in markup(tmp_path, ".txt", table + f"{bar}one more").text, "as many in every line"
 
 
+def test_a_table_of_plain_text_keeps_the_indent_of_its_head_and_numbers_side_by_side_are_apart(tmp_path):
+    source = (
+        "The tables:\n\n"
+        "             Str Dex     HP    Note\n"
+        "----------------------------------------\n"
+        "Human         0  +1      +0%   plain\n"
+        "Deep Elf     -2  +2     -20%   frail\n"
+        "             Str Dex     HP    Note\n"
+        "Felid        --  +4     -40%   no armour\n"
+    )
+    assert read(written(tmp_path, "table.txt", source)).text == (
+        "The tables:\n\nStr\tDex\tHP\tNote\n"
+        "Human; Str: 0; Dex: +1; HP: +0%; Note: plain.\n"
+        "Deep Elf; Str: -2; Dex: +2; HP: -20%; Note: frail.\n"
+        "Felid; Str: --; Dex: +4; HP: -40%; Note: no armour."
+    )
+
+
+def test_an_indented_and_justified_paragraph_after_a_blank_line_is_no_table(tmp_path):
+    source = (
+        "7.2.  Weapons\n\n"
+        "               Given  a  chance,  most monsters in the Mazes of Menace will\n"
+        "          gratuitously try to kill you.  You need weapons for  self-defense\n"
+        "          (killing  them  first).   Without  a  weapon, you do only 1-2 hit\n"
+        "          points of damage (plus bonuses, if any).  Monk characters are  an\n"
+        "          exception;  they  normally  do  more damage with bare (or gloved)\n"
+        "          hands than they do with weapons.\n"
+    )
+    assert read(written(tmp_path, "guide.txt", source)).text.endswith(
+        "Given a chance, most monsters in the Mazes of Menace will gratuitously try to kill you. You need weapons for "
+        "self-defense (killing them first). Without a weapon, you do only 1-2 hit points of damage (plus bonuses, if "
+        "any). Monk characters are an exception; they normally do more damage with bare (or gloved) hands than they do "
+        "with weapons."
+    )
+
+
+def test_entries_in_columns_are_read_column_by_column(tmp_path):
+    source = (
+        "General skills         Spellcasting\n"
+        "--------------         ------------\n"
+        "Arm - Armour           Coj - Conjurations\n"
+        "Ddg - Dodging          Hex - Hexes\n"
+        "                       Trl - Translocations\n"
+    )
+    assert read(written(tmp_path, "keys.txt", source)).text == (
+        "General skills\nArm - Armour\nDdg - Dodging\n\n"
+        "Spellcasting\nCoj - Conjurations\nHex - Hexes\nTrl - Translocations"
+    )
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
 def test_plain_text_is_read_in_any_usual_encoding(tmp_path, encoding):
     assert (
