@@ -1,20 +1,24 @@
 """Teaches the reader by what search really finds for questions about documents.
 
-    python -m research.found_reader find --documents FOLDER --home DIR --out FILE [--share 5]
+    python -m research.found_reader find --documents FOLDER --home DIR --out FILE [--share 5] [--untaught]
     python -m research.found_reader read --sets FOLDER --out FILE
     python -m research.found_reader train --found FILE --sets FILE --data FOLDER --reader FOLDER --out FOLDER
+        [--most 500 --judged FILE]
 
 `find` asks the train questions of a library (see `research.fit_ranker`) and writes, a line a question, the windows that
 the reader would be given, with the places of the answer. Documents whose digest `--share` divides are left out: the
-ranker is fitted on them. An answer counts where it stands in the right document, in sentences that match the question
-nearly as well as the best one that holds it; windows that hold it elsewhere neither answer nor oppose.
+ranker is fitted on them, and a reader can be judged by them (`--untaught`). An answer counts where it stands in the
+right document, in sentences that match the question nearly as well as the best one that holds it; windows that hold it
+elsewhere neither answer nor oppose.
 
 `read` writes questions about receipts, contracts, papers and tables (`SETS`, `*.train.jsonl.xz`) in the same form,
 tables row by row as the product writes them.
 
 `train` goes on from a reader: a question with four windows, of which at most two answer and the others are those that
 search liked best. Of ten batches six are of `--found`, two of `--sets`, two of the joint recipe's questions. Weights
-are multiplied in bfloat16 and kept in float32. A run that was stopped goes on from where it last saved.
+are multiplied in bfloat16 and kept in float32. A run that was stopped goes on from where it last saved. `--most` takes
+so many of the found questions, document by document; what `--judged` holds is read at the end, before the weights are
+rounded: a learning curve.
 
 Axes: Q questions, K rows (a question with one window each), T tokens of a row.
 """
@@ -186,7 +190,37 @@ def _tokens(window: Window, offsets: Sequence[tuple[int, int]]) -> Iterator[tupl
             yield inside[0], inside[-1]
 
 
-def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps: int, rate: float) -> None:
+def judge(reader: SpanReader, questions: Sequence[FoundQuestion]) -> dict[str, float]:
+    """Of the questions whose answer stands in a window: the share for which the likeliest span of all windows meets it;
+    of the others: the share for which "none" is likelier than not."""
+    right, refused = [], []
+    for each in questions:
+        if not each.windows:
+            continue
+        reading = reader.read(
+            each.text, [ReadPassage(one.title, one.text, [(0, len(one.text))]) for one in each.windows]
+        )
+        best = max((span.probability, number, span.start, span.stop) for number, (span,) in enumerate(reading.spans))
+        if any(one.spans for one in each.windows):
+            right.append(any(best[2] < stop and start < best[3] for start, stop in each.windows[best[1]].spans))
+        else:
+            refused.append(reading.p_none > 0.5)
+    shares = {"right": sum(right) / max(1, len(right)), "refused": sum(refused) / max(1, len(refused))}
+    return {"answerable": len(right), "others": len(refused), **shares}
+
+
+def train(
+    found: Path,
+    sets: Path,
+    data: Path,
+    reader: Path,
+    out: Path,
+    *,
+    steps: int,
+    rate: float,
+    most: int | None = None,
+    judged: Path | None = None,
+) -> None:
     """Writes OUT/reader; the state is saved every hundred steps."""
     taught = load_span_reader(reader)
     master = taught.network
@@ -195,7 +229,7 @@ def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps
     run = JointRun(sources=SOURCES, batch=10, dropout=0.05)
     others = JointBatchMaker(taught.tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
     of_kind = {
-        "f": FoundBatches(taught.tokenizer, read_found(found)),
+        "f": FoundBatches(taught.tokenizer, read_found(found)[:most]),
         "s": FoundBatches(taught.tokenizer, read_found(sets)),
     }
     half = copy.deepcopy(master).to(torch.bfloat16)
@@ -233,11 +267,16 @@ def train(found: Path, sets: Path, data: Path, reader: Path, out: Path, *, steps
             save_state(out / "state.safetensors", trained, optimizer, step)
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
-    save_reader(SpanReader(master.eval(), taught.tokenizer), out)
+    made = SpanReader(master.eval(), taught.tokenizer)
+    if judged is not None:
+        log_record(out, {"step": step, "questions": most, "judged": judge(made, read_found(judged))})
+    save_reader(made, out)
 
 
-def find(questions: Path, documents: Path, home: Path, share: int, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
-    for row, shown in ask_all(questions, documents, home, lambda number: number % share != 0):
+def find(
+    questions: Path, documents: Path, home: Path, share: int, tokenizer: Tokenizer, *, untaught: bool = False
+) -> Iterator[FoundQuestion]:
+    for row, shown in ask_all(questions, documents, home, lambda number: (number % share == 0) == untaught):
         yield FoundQuestion(row["question"], windows_of(shown, row["answers"], tokenizer))
 
 
@@ -304,23 +343,27 @@ def main() -> None:
     one.add_argument("--documents", type=Path, required=True)
     one.add_argument("--home", type=Path, required=True)
     one.add_argument("--share", type=int, default=5)
+    one.add_argument("--untaught", action="store_true", help="ask about the documents that are left out otherwise")
     two.add_argument("--sets", type=Path, required=True, help="folder of *.train.jsonl.xz")
     three.add_argument("--found", type=Path, required=True)
     three.add_argument("--sets", type=Path, required=True, help="what `read` wrote")
     three.add_argument("--data", type=Path, required=True, help="folder with qa/ (*.jsonl.xz)")
     three.add_argument("--steps", type=int, default=1300)
     three.add_argument("--rate", type=float, default=8e-5)
+    three.add_argument("--most", type=int, help="found questions")
+    three.add_argument("--judged", type=Path, help="what `find --untaught` wrote")
     for each in (one, two, three):
         each.add_argument("--reader", type=Path, default=ROOT / "model" / "default" / "reader")
         each.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        train(*paths, steps=given.steps, rate=given.rate)
+        train(*paths, steps=given.steps, rate=given.rate, most=given.most, judged=given.judged)
         return
     tokenizer = load_span_reader(given.reader).tokenizer
     if given.command == "find":
-        write_found(find(given.questions, given.documents, given.home, given.share, tokenizer), given.out)
+        sources = (given.questions, given.documents, given.home, given.share, tokenizer)
+        write_found(find(*sources, untaught=given.untaught), given.out)
     else:
         write_found(read_sets(given.sets, tokenizer), given.out)
 

@@ -97,7 +97,10 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     assert len(read_found(tmp_path / "sets.jsonl")) == 12
     paths = (tmp_path / "found.jsonl", tmp_path / "sets.jsonl", tmp_path, tmp_path / FOLDER, tmp_path / "run")
     for steps in (4, 10):
-        train(*paths, steps=steps, rate=1e-3)
+        train(*paths, steps=steps, rate=1e-3, most=3, judged=tmp_path / "found.jsonl")
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [each["step"] for each in log if "loss" in each] == [4, 10]
+    judged = [each["judged"] for each in log if "judged" in each][-1]
+    assert judged["answerable"] == sum(any(one.spans for one in each.windows) for each in questions)
+    assert 0 <= judged["right"] <= 1
     load_span_reader(tmp_path / "run" / FOLDER)
