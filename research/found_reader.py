@@ -219,9 +219,8 @@ def train(
     steps: int,
     rate: float,
     most: int | None = None,
-    judged: Path | None = None,
-) -> None:
-    """Writes OUT/reader; the state is saved every hundred steps."""
+) -> SpanReader:
+    """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps."""
     taught = load_span_reader(reader)
     master = taught.network
     master.encoder.embeddings.requires_grad_(False)
@@ -268,9 +267,8 @@ def train(
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
     made = SpanReader(master.eval(), taught.tokenizer)
-    if judged is not None:
-        log_record(out, {"step": step, "questions": most, "judged": judge(made, read_found(judged))})
     save_reader(made, out)
+    return made
 
 
 def find(
@@ -358,7 +356,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        train(*paths, steps=given.steps, rate=given.rate, most=given.most, judged=given.judged)
+        made = train(*paths, steps=given.steps, rate=given.rate, most=given.most)
+        if given.judged:
+            log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})
         return
     tokenizer = load_span_reader(given.reader).tokenizer
     if given.command == "find":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 
 from lxml import etree
 from markdown_it import MarkdownIt
@@ -58,7 +59,8 @@ _ENTRY = re.compile(r"\S+ +[-\u2013\u2014=:]+ +\S")
 
 def _flowing(paragraph: str, words: Words) -> str:
     """A paragraph that was set in lines of one width, indented, justified or hyphenated, as running text; any other as
-    it is."""
+    it is, from its least indent on."""
+    paragraph = dedent(paragraph)
     lines = paragraph.split("\n")
     indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
     wide = [len(line.rstrip()) for line in lines]

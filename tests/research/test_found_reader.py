@@ -16,6 +16,7 @@ from research.found_reader import (
     FoundBatches,
     FoundQuestion,
     Window,
+    judge,
     read_found,
     read_sets,
     train,
@@ -97,10 +98,10 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     assert len(read_found(tmp_path / "sets.jsonl")) == 12
     paths = (tmp_path / "found.jsonl", tmp_path / "sets.jsonl", tmp_path, tmp_path / FOLDER, tmp_path / "run")
     for steps in (4, 10):
-        train(*paths, steps=steps, rate=1e-3, most=3, judged=tmp_path / "found.jsonl")
+        taught = train(*paths, steps=steps, rate=1e-3, most=3)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [each["step"] for each in log if "loss" in each] == [4, 10]
-    judged = [each["judged"] for each in log if "judged" in each][-1]
+    judged = judge(taught, questions)
     assert judged["answerable"] == sum(any(one.spans for one in each.windows) for each in questions)
     assert 0 <= judged["right"] <= 1
     load_span_reader(tmp_path / "run" / FOLDER)

@@ -407,7 +407,7 @@ def test_paragraphs_of_plain_text_that_were_set_in_lines_are_running_text(tmp_pa
         "After several days of uneventful travel you see the ruins. It is a long-term view: your last meal outside, "
         "and above you, in the open, there is the long-term sky. That was the meal outside of the ruins."
     )
-    assert "\n            - eat\n" in listed and "\n" in address, "what is no prose stays as it is"
+    assert "\n  - eat\n" in listed and "\n" in address, "what is no prose stays as it is"
 
 
 @pytest.mark.parametrize("bar", ["|", " | ", "\t"])
