@@ -39,21 +39,16 @@ MOST_TOKENS = 24
 
 @dataclass(frozen=True)
 class Way:
-    """How passages are read: the share repaired, or the gate's temperature and scale."""
+    """How passages are read: the share repaired."""
 
     name: str
     share: float = 0.0
-    gate: tuple[float, float] | None = None
-    parallel: bool = False
 
 
 AGAIN = Way("read again (r = 1)", 1.0)
 WAYS = (
     AGAIN,
     Way("stored, in sequence (r = 0)"),
-    Way("stored, all at one place", parallel=True),
-    Way("gate 0.9, in sequence", gate=(0.9, 0.9)),
-    Way("gate 0.9, all at one place", gate=(0.9, 0.9), parallel=True),
     Way("repair r = 0.05", 0.05),
     Way("repair r = 0.1", 0.1),
     Way("repair r = 0.2", 0.2),
@@ -94,9 +89,7 @@ def reply(loaded: LoadedWriter, case: Case, way: Way, instruction: str, along: S
     """`along`: the tokens of reading again; None where these are made."""
     model = loaded.model
     suffix = model.suffix_ids(f"{instruction}\n\nQuestion: {case.question.text}")
-    text = AssembledPrompt(
-        model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS, gate=way.gate, parallel=way.parallel
-    )
+    text = AssembledPrompt(model, loaded.prefix, case.segments, room=len(suffix) + MOST_TOKENS)
     output = read_question(text, suffix, way.share)
     pieces = list(write_answer(text, output, Sampling(max_tokens=MOST_TOKENS)))
     ids = [piece.id for piece in pieces if piece.id is not None]

@@ -18,9 +18,6 @@ Backward, with dP_j = dout . v_j, D_g = sum over g of a_j dP_j and D = dout . ou
 
     own: ds_j = p_j (dP_j - D)      earlier: dl_g = G_g (D_g - D), ds_j = G_g a_j (dP_j - D_g)
 
-Text that is read both ways has a `view` (`model.attention.grouped_softmax`): then "g < c" reads "g in view, g not c",
-and the own block is seen whole. The equations stay.
-
 Axes: B batch, H query heads, G KV heads, T tokens (landmarks included), N blocks, R query rows of a block (its L
 positions times the query heads of a KV head), L tokens in a block (landmark last), J = L - 1 ordinary ones, M rows of
 a tile, F other blocks of a tile, K their ordinary tokens, D head dim.
@@ -33,8 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.attention.block_grid import numbers_on
-from model.attention.grouped_softmax import MASKED, View
+from model.attention.grouped_softmax import MASKED
 from model.attention.rotary import exact_scores
 
 BY_BLOCK = ("cpu",)
@@ -55,21 +51,17 @@ def blockwise_attention(
     block_size: int,
     scaling: float,
     valid_BT: Tensor | None = None,
-    view: View | None = None,
 ) -> Tensor:
     """out_BHTD in the dtype of `value`, for rotated queries and keys that start at a block border.
 
     The last block may be unfinished: it has no landmark, so that no other block sees it. valid: False at padding, which
-    nothing attends to; a query without any visible key gets finite but meaningless numbers. view: how far each block
-    sees; None: causal.
+    nothing attends to; a query without any visible key gets finite but meaningless numbers.
     """
-    if view is not None and valid_BT is None and query_BHTD.shape[2] % block_size:
-        valid_BT = torch.ones(query_BHTD.shape[0], query_BHTD.shape[2], dtype=torch.bool, device=query_BHTD.device)
     short = query_BHTD.shape[2] <= COMPILED_BLOCKS * block_size
     if short and torch.compiler.is_compiling() and query_BHTD.device.type in BY_BLOCK:
         with torch.autocast(query_BHTD.device.type, enabled=False):
-            return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling, view)
-    out_BHTD: Tensor = _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling, view)  # type: ignore[no-untyped-call]
+            return _compiled(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)
+    out_BHTD: Tensor = _Blockwise.apply(query_BHTD, key_BGTD, value_BGTD, valid_BT, block_size, scaling)  # type: ignore[no-untyped-call]
     return out_BHTD
 
 
@@ -83,23 +75,20 @@ class _Blockwise(torch.autograd.Function):
         valid: Tensor | None,
         block_size: int,
         scaling: float,
-        view: View | None,
     ) -> Tensor:
         forward = _forward_by_block if query.device.type in BY_BLOCK else _forward_by_tile
         with torch.autocast(query.device.type, enabled=False):
-            out, log_z = forward(query, key, value, valid, block_size, scaling, view, any(ctx.needs_input_grad))
+            out, log_z = forward(query, key, value, valid, block_size, scaling, any(ctx.needs_input_grad))
         ctx.save_for_backward(query, key, value, valid, out, log_z)
-        ctx.block_size, ctx.scaling, ctx.view = block_size, scaling, view
+        ctx.block_size, ctx.scaling = block_size, scaling
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, valid, out, log_z = ctx.saved_tensors
         with torch.autocast(query.device.type, enabled=False):
-            dq, dk, dv = _backward(
-                query, key, value, valid, out, log_z, grads[0], ctx.block_size, ctx.scaling, ctx.view
-            )
-        return dq, dk, dv, None, None, None, None
+            dq, dk, dv = _backward(query, key, value, valid, out, log_z, grads[0], ctx.block_size, ctx.scaling)
+        return dq, dk, dv, None, None, None
 
 
 def _compiled(
@@ -109,28 +98,24 @@ def _compiled(
     valid: Tensor | None,
     block_size: int,
     scaling: float,
-    view: View | None,
 ) -> Tensor:
     """The softmax of every block in turn, differentiable as it stands."""
-    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling, view)
+    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling)
     outs = []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
-        before, after, seen = _seen(block, block_size, view)
+        before, seen = block * block_size, (block + 1) * block_size
         logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen], scaling)
         if hidden_B11T is not None:
             logits_BGRT = logits_BGRT + hidden_B11T[..., :seen]
-        own_BGRL = logits_BGRT[..., before:after] + own_RL
-        if seen > block_size:
-            far_BGRT = logits_BGRT[..., :before]
-            if after < seen:
-                far_BGRT = torch.cat((far_BGRT, logits_BGRT[..., after:]), -1)
-            far_BGRFL = far_BGRT.unflatten(-1, (-1, block_size))
+        own_BGRL = logits_BGRT[..., before:] + own_RL
+        if before:
+            far_BGRFL = logits_BGRT[..., :before].unflatten(-1, (-1, block_size))
             tokens_BGRFJ, gates_BGRF = far_BGRFL[..., :-1], far_BGRFL[..., -1]
             within_BGRFJ = (tokens_BGRFJ - tokens_BGRFJ.detach().amax(-1, keepdim=True)).exp()
             shares = torch.cat((own_BGRL, gates_BGRF), -1).softmax(-1)
             ratio_BGRF = shares[..., block_size:] / within_BGRFJ.sum(-1)
             far = nn.functional.pad(within_BGRFJ * ratio_BGRF.unsqueeze(-1), (0, 1)).flatten(-2)
-            weights = torch.cat((far[..., :before], shares[..., :block_size], far[..., before:]), -1)
+            weights = torch.cat((far, shares[..., :block_size]), -1)
         else:
             weights = own_BGRL.softmax(-1)
         outs.append(_weighted(weights, v_BGTD[:, :, :seen], value.dtype))
@@ -144,22 +129,19 @@ def _forward_by_block(
     valid: Tensor | None,
     block_size: int,
     scaling: float,
-    view: View | None,
     trained: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """One softmax a row: the logits of an earlier block's tokens become s_j + (l_g - logsumexp of s in that block)."""
-    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling, view)
+    q_BGNRD, k_BGTD, v_BGTD, own_RL, hidden_B11T = _operands(query, key, value, valid, block_size, scaling)
     outs, log_zs = [], []
     for block, q_BGRD in enumerate(q_BGNRD.unbind(2)):
-        before, after, seen = _seen(block, block_size, view)
+        before, seen = block * block_size, (block + 1) * block_size
         logits_BGRT = _scores(q_BGRD, k_BGTD[:, :, :seen], scaling)
         if hidden_B11T is not None:
             logits_BGRT += hidden_B11T[..., :seen]
-        logits_BGRT[..., before:after] += own_RL
-        for first, last in ((0, before), (after, seen)):
-            if first == last:
-                continue
-            far_BGRFL = logits_BGRT[..., first:last].unflatten(-1, (-1, block_size))
+        logits_BGRT[..., before:] += own_RL
+        if before:
+            far_BGRFL = logits_BGRT[..., :before].unflatten(-1, (-1, block_size))
             gates_BGRF = far_BGRFL[..., -1].clone()
             far_BGRFL[..., -1] = MASKED
             far_BGRFL += (gates_BGRF - far_BGRFL.logsumexp(-1)).unsqueeze(-1)
@@ -171,7 +153,7 @@ def _forward_by_block(
 
 
 def _operands(
-    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float, view: View | None
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, block_size: int, scaling: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """q_BGNRD, k_BGTD and v_BGTD of whole blocks, and what is added to scores: own_RL, and hidden_B11T for padding."""
     query, key = _score_operands(query, key, value.dtype, scaling)
@@ -179,7 +161,7 @@ def _operands(
     k_BGTD, v_BGTD = (_blocks(x, block_size).flatten(2, 3) for x in (key, _value_operand(value)))
     missing = (0, -query.shape[2] % block_size)
     hidden_B11T = None if valid is None else _added(~nn.functional.pad(valid, missing))[:, None, None]
-    return q_BGNRD, k_BGTD, v_BGTD, _own_mask(q_BGNRD, block_size, view), hidden_B11T
+    return q_BGNRD, k_BGTD, v_BGTD, _own_mask(q_BGNRD, block_size), hidden_B11T
 
 
 def _forward_by_tile(
@@ -189,20 +171,19 @@ def _forward_by_tile(
     valid: Tensor | None,
     block_size: int,
     scaling: float,
-    view: View | None,
     trained: bool,
 ) -> tuple[Tensor, Tensor | None]:
     length = query.shape[2]
     query, key = _score_operands(query, key, value.dtype, scaling)
     q_BGNRD = _rows(query, key.shape[1], block_size)
     k_BGNLD, v_BGNLD = _blocks(key, block_size), _blocks(value, block_size)
-    num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size, view)
+    num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
     own = _scores(q_BGNRD, k_BGNLD, scaling).add_(masks.own)
     lse_BGNR = own.logsumexp(-1)
     own_out = torch.matmul(own.softmax(-1).to(value.dtype), v_BGNLD)
     if num_blocks == 1:
         return _unrows(own_out, length, block_size), lse_BGNR
-    far = _Far.of(k_BGNLD, v_BGNLD, masks, scaling, view)
+    far = _Far.of(k_BGNLD, v_BGNLD, masks, scaling)
     outs, log_zs = [], []
     for first, last in _tiles(num_blocks, q_BGNRD):
         q_BGMD = q_BGNRD[:, :, first:last].flatten(2, 3)
@@ -228,7 +209,6 @@ def _backward(
     dout: Tensor,
     block_size: int,
     scaling: float,
-    view: View | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     length, kind, groups = query.shape[2], value.dtype, key.shape[1]
     scored_query, scored_key = _score_operands(query, key, kind, scaling)
@@ -236,7 +216,7 @@ def _backward(
     k_BGNLD, scored_BGNLD, v_BGNLD = (_blocks(x, block_size) for x in (key.to(kind), scored_key, value))
     dout_BGNRD = _rows(dout.to(kind), groups, block_size)
     dot_BGNR = _rows((dout.float() * out.float()).sum(-1, keepdim=True), groups, block_size).squeeze(-1)  # D
-    num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size, view)
+    num_blocks, masks = k_BGNLD.shape[2], _masks(valid, q_BGNRD, block_size)
 
     p_BGNRL = _scores(scored_BGNRD, scored_BGNLD, scaling).add_(masks.own).sub_(log_z_BGNR.unsqueeze(-1))
     # A CPU's exp is seven times slower where it underflows, as at everything that is masked; its exp2 is not.
@@ -246,9 +226,8 @@ def _backward(
     dk_BGNLD = torch.matmul(ds.mT, q_BGNRD).float()
     dv_BGNLD = torch.matmul(p_BGNRL.to(kind).mT, dout_BGNRD).float()
     if num_blocks > 1:
-        far = _Far.of(scored_BGNLD, v_BGNLD, masks, scaling, view)
-        others = far.landmarks_BGND.shape[2]
-        keys_BGKD, landmarks_BGND = k_BGNLD[:, :, :others, :-1].flatten(2, 3), k_BGNLD[:, :, :others, -1]
+        far = _Far.of(scored_BGNLD, v_BGNLD, masks, scaling)
+        keys_BGKD, landmarks_BGND = k_BGNLD[:, :, :-1, :-1].flatten(2, 3), k_BGNLD[:, :, :-1, -1]
         dkeys = torch.zeros_like(keys_BGKD, dtype=torch.float32)
         dvalues, dlandmarks = torch.zeros_like(dkeys), torch.zeros_like(landmarks_BGND, dtype=torch.float32)
         dqs = []
@@ -271,9 +250,9 @@ def _backward(
             dvalues[:, :, keys] += torch.matmul(weights.mT, dout_BGMD)
             dlandmarks[:, :, :seen] += torch.matmul(dgates.mT, q_BGMD)
         dq_BGNRD = dq_BGNRD + torch.cat(dqs, 2).unflatten(2, (num_blocks, -1))
-        dk_BGNLD[:, :, :others, :-1] += dkeys.unflatten(2, (others, -1))
-        dk_BGNLD[:, :, :others, -1] += dlandmarks
-        dv_BGNLD[:, :, :others, :-1] += dvalues.unflatten(2, (others, -1))
+        dk_BGNLD[:, :, :-1, :-1] += dkeys.unflatten(2, (num_blocks - 1, -1))
+        dk_BGNLD[:, :, :-1, -1] += dlandmarks
+        dv_BGNLD[:, :, :-1, :-1] += dvalues.unflatten(2, (num_blocks - 1, -1))
     dq = _unrows(dq_BGNRD, length, block_size) * scaling
     dk, dv = (x.flatten(2, 3)[:, :, :length] for x in (dk_BGNLD * scaling, dv_BGNLD))
     return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype)
@@ -283,32 +262,30 @@ def _backward(
 class _Masks:
     """Added to scores: 0 where something is seen, else MASKED. `far` and `landmarks` are None if nothing is padded."""
 
-    own: Tensor  # broadcasts to B G N R L: causal without a view, no landmark, no padding
+    own: Tensor  # broadcasts to B G N R L: causal, no landmark, no padding
     far_B1K: Tensor | None  # ordinary tokens of all blocks
     landmarks_B1N: Tensor | None
 
 
 @dataclass(frozen=True)
 class _Far:
-    """What can be seen of blocks that are not one's own, ordinary tokens in a row; without a view all but the last."""
+    """What can be seen of earlier blocks, ordinary tokens in a row: all blocks but the last."""
 
     keys_BGKD: Tensor
     values_BGKD: Tensor
     landmarks_BGND: Tensor
     masks: _Masks
     scaling: float
-    view: View | None
 
     @classmethod
-    def of(cls, k_BGNLD: Tensor, v_BGNLD: Tensor, masks: _Masks, scaling: float, view: View | None) -> "_Far":
-        others = k_BGNLD.shape[2] - (view is None)
-        keys, values = (x[:, :, :others, :-1].flatten(2, 3) for x in (k_BGNLD, v_BGNLD))
-        return cls(keys, values, k_BGNLD[:, :, :others, -1], masks, scaling, view)
+    def of(cls, k_BGNLD: Tensor, v_BGNLD: Tensor, masks: _Masks, scaling: float) -> "_Far":
+        keys, values = (x[:, :, :-1, :-1].flatten(2, 3) for x in (k_BGNLD, v_BGNLD))
+        return cls(keys, values, k_BGNLD[:, :, :-1, -1], masks, scaling)
 
     def logits(self, q_BGMD: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
         """For query blocks first..last-1: weights_BGMFJ within each block that one of them can see, and its landmark
         logits_BGMF, masked where the block is not seen or the own one. Both float32."""
-        seen, rows = last - 1 if self.view is None else self.view[last - 1], q_BGMD.shape[2]
+        seen, rows = last - 1, q_BGMD.shape[2]
         tokens = seen * (self.keys_BGKD.shape[2] // self.landmarks_BGND.shape[2])
         scores = _scores(q_BGMD, self.keys_BGKD[:, :, :tokens], self.scaling)
         gates_BGMF = _scores(q_BGMD, self.landmarks_BGND[:, :, :seen], self.scaling)
@@ -316,31 +293,19 @@ class _Far:
             scores += self.masks.far_B1K[:, :, None, :tokens]
             gates_BGMF = gates_BGMF + self.masks.landmarks_B1N[:, :, None, :seen]
         row_block = torch.arange(rows, device=q_BGMD.device) // (rows // (last - first)) + first
-        block = torch.arange(seen, device=q_BGMD.device)
-        if self.view is None:
-            hidden = block >= row_block[:, None]
-        else:
-            ends = numbers_on(self.view, q_BGMD.device)[row_block]
-            hidden = (block >= ends[:, None]) | (block == row_block[:, None])
+        hidden = torch.arange(seen, device=q_BGMD.device) >= row_block[:, None]
         return scores.unflatten(-1, (seen, -1)).softmax(-1), gates_BGMF.masked_fill(hidden, MASKED)
 
 
-def _seen(block: int, block_size: int, view: View | None) -> tuple[int, int, int]:
-    """Tokens before a query block, up to its end, and all that it sees."""
-    return block * block_size, (block + 1) * block_size, (block + 1 if view is None else view[block]) * block_size
-
-
-def _own_mask(q_BGNRD: Tensor, block_size: int, view: View | None) -> Tensor:
-    """mask_RL: no landmark, and causal without a view."""
+def _own_mask(q_BGNRD: Tensor, block_size: int) -> Tensor:
+    """mask_RL: no landmark, and causal."""
     position = torch.arange(block_size, device=q_BGNRD.device)
-    hidden = (position == block_size - 1).expand(block_size, -1)
-    if view is None:
-        hidden = hidden | (position > position[:, None])
+    hidden = (position == block_size - 1) | (position > position[:, None])
     return _added(hidden).repeat(q_BGNRD.shape[3] // block_size, 1)
 
 
-def _masks(valid_BT: Tensor | None, q_BGNRD: Tensor, block_size: int, view: View | None) -> _Masks:
-    own_RL = _own_mask(q_BGNRD, block_size, view)
+def _masks(valid_BT: Tensor | None, q_BGNRD: Tensor, block_size: int) -> _Masks:
+    own_RL = _own_mask(q_BGNRD, block_size)
     if valid_BT is None:
         return _Masks(own_RL, None, None)
     hidden_BNL = ~nn.functional.pad(valid_BT, (0, -valid_BT.shape[1] % block_size)).unflatten(1, (-1, block_size))

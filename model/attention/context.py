@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from model.attention.grouped_softmax import View, windows_view
 from model.attention.memory import GrowingAxis, MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.selection import SelectionPolicy
@@ -66,9 +65,6 @@ class LandmarkContext:
     `LandmarkModel.fill_cache`)."""
     rotated_keys: RotatedKeys | None = None
     """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
-    both_ways: int = 0
-    """Blocks of a window whose tokens see each other, before and behind; windows are counted from the first query, and
-    queries start at a block border. 0: causal, as questions and generation always are."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -116,12 +112,6 @@ class LandmarkContext:
     def local_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of rows first..last-1 of the local window."""
         return self.table(self.local_start + first, self.local_start + last, like)
-
-    def view(self, before: int, num_keys: int) -> View | None:
-        """What queries behind `before` keys see of all `num_keys`; None: what stands before them."""
-        if not self.both_ways:
-            return None
-        return windows_view(-(-num_keys // self.block_size), self.both_ways, before // self.block_size)
 
     def table(self, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of positions start..stop-1; the same for all layers of a forward pass, so computed once."""

@@ -98,30 +98,21 @@ def _blockwise_fits(context: LandmarkContext, query: Tensor, before: int) -> boo
 def _blockwise(
     context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, value: Tensor, scaling: float
 ) -> Tensor:
-    """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin.
-
-    The kernels are causal: text read both ways takes the plain form on every device.
-    """
+    """out_BQHD in memory linear in the text, by kernels where there are any; the code around it is its twin."""
     num_keys, before = rotated_key.shape[2], rotated_key.shape[2] - rotated_query.shape[2]
-    view = context.view(before, num_keys)
     padded_query, valid = nn.functional.pad(rotated_query, (0, 0, before, 0)), context.valid_keys(num_keys)
-    size = context.block_size
-    out_BHKD: Tensor
-    if view is None and fused_is_right(rotated_query, size):
-        out_BHKD = fused_attention(padded_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid)
-    else:
-        out_BHKD = blockwise_attention(
-            padded_query, rotated_key, value, block_size=size, scaling=scaling, valid_BT=valid, view=view
-        )
+    attention = fused_attention if fused_is_right(rotated_query, context.block_size) else blockwise_attention
+    out_BHKD = attention(
+        padded_query, rotated_key, value, block_size=context.block_size, scaling=scaling, valid_BT=valid
+    )
     return out_BHKD[:, :, before:].transpose(1, 2).contiguous()
 
 
 def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: Tensor, scaling: float) -> Tensor:
     """logits_BHQK whose softmax is the grouped softmax over the local window."""
-    num_keys, size = rotated_key.shape[2], context.block_size
     scores_BGPK = exact_scores(_of_kv_heads(rotated_query, rotated_key.shape[1]), rotated_key)
-    scores_BHQK, valid_BK = _of_heads(scores_BGPK, rotated_query) * scaling, context.valid_keys(num_keys)
-    return fold_far_blocks(scores_BHQK, size, valid_BK, context.view(num_keys - scores_BHQK.shape[2], num_keys))
+    scores_BHQK = _of_heads(scores_BGPK, rotated_query) * scaling
+    return fold_far_blocks(scores_BHQK, context.block_size, context.valid_keys(rotated_key.shape[2]))
 
 
 def _slot_logits(blocks: ReadBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:

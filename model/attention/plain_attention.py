@@ -3,8 +3,7 @@
 - Plugged into transformers like `landmark_attention`: rotation is deferred into this function. Stored keys are
   un-rotated; the rows of a text under way (`KeyRows`) are rotated once, to where each token stands in it.
 - Queries may stand anywhere among the rows: at the end of the text, or at the tokens that are computed again. A query
-  sees the rows whose position is at most its own (within the layer's window, if it has one).
-- With a `ContextGate` the passages are read as far blocks of the grouped softmax whose gate is not a landmark's.
+  sees its own row and those before it (within the layer's window, if it has one).
 
 Axes: B batch (1), H query heads, G KV heads, Q queries, K rows, D head dim, S segments.
 """
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.attention.grouped_softmax import MASKED, ContextGate
+from model.attention.grouped_softmax import MASKED
 from model.attention.rotary import rotary_tables, rotate
 from model.errors import ModelError
 
@@ -25,7 +24,7 @@ QUERIES_AT_ONCE = 64
 
 
 class KeyRows:
-    """Rotated keys and values of one text, one row a token, and the position of each. Room is taken at once."""
+    """Rotated keys and values of one text, one row a token, whose number is its position. Room is taken at once."""
 
     def __init__(
         self, layers: int, kv_heads: int, head_dim: int, room: int, dtype: torch.dtype, device: torch.device
@@ -33,7 +32,6 @@ class KeyRows:
         shape = (layers, 1, kv_heads, room, head_dim)
         self.keys_YBGKD = torch.empty(shape, dtype=dtype, device=device)
         self.values_YBGKD = torch.empty(shape, dtype=dtype, device=device)
-        self.position_K = torch.zeros(room, dtype=torch.long, device=device)
         self.room = room
 
 
@@ -48,7 +46,6 @@ class PlainContext:
     """Rows that can be seen; those behind them belong to nothing yet."""
     table: Callable[[int], tuple[Tensor, Tensor]]
     """cos and sin of all positions, by layer."""
-    gate: ContextGate | None = None
     written: list[tuple[Tensor, Tensor]] | None = None
     """If given, filled with keys_BGQD and values_BGQD before rotation, in layer order."""
     mass_QK: Tensor | None = None
@@ -63,7 +60,7 @@ class PlainContext:
     def visible_QK(self, window: int | None) -> Tensor | None:
         """Which rows each query sees; None: all of them. The same for all layers of a window."""
         if window not in self._visible:
-            behind_QK = self.rows.position_K[self.row_Q][:, None] - self.rows.position_K[None, : self.num_rows]
+            behind_QK = self.row_Q[:, None] - torch.arange(self.num_rows, device=self.row_Q.device)
             seen_QK = behind_QK >= 0 if window is None else (behind_QK >= 0) & (behind_QK < window)
             self._visible[window] = None if bool(seen_QK.all()) else seen_QK
         return self._visible[window]
@@ -105,14 +102,14 @@ def plain_attention(
     if plain.written is not None:
         plain.written.append((key, value))
     if getattr(module, "use_rope", True):  # SmolLM3 has layers without positions
-        cos, sin = (table[plain.rows.position_K[plain.row_Q]] for table in plain.table(layer))
+        cos, sin = (table[plain.row_Q] for table in plain.table(layer))
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
     keys, values = plain.rows.keys_YBGKD[layer], plain.rows.values_YBGKD[layer]
     keys[:, :, plain.row_Q] = key
     values[:, :, plain.row_Q] = value
     keys, values = keys[:, :, : plain.num_rows], values[:, :, : plain.num_rows]
     visible_QK = plain.visible_QK(sliding_window)
-    if plain.mass_QK is None and plain.gate is None:
+    if plain.mass_QK is None:
         # Reading from the first row on needs no mask, which makes it faster.
         causal = visible_QK is not None and plain.from_start and (sliding_window or plain.num_rows) >= plain.num_rows
         parts = [(slice(None), plain.num_rows)] if causal else plain.parts(sliding_window)
@@ -137,16 +134,14 @@ def plain_attention(
 def _observed(
     plain: PlainContext, query: Tensor, keys: Tensor, values: Tensor, visible_QK: Tensor | None, scaling: float
 ) -> Tensor:
-    """out_BHQD by explicit weights, which are counted and may be gated."""
+    """out_BHQD by explicit weights, which are counted."""
     query_BGRQD = query.unflatten(1, (keys.shape[1], -1))
     scores_BGRQK = (query_BGRQD @ keys.unsqueeze(2).transpose(-1, -2)).float() * scaling
     if visible_QK is not None:
         scores_BGRQK = scores_BGRQK.masked_fill(~visible_QK, MASKED)
-    if plain.gate is not None:
-        scores_BGRQK = plain.gate.fold(scores_BGRQK)
     weights_BGRQK = scores_BGRQK.softmax(-1)
-    if plain.mass_QK is not None:
-        plain.mass_QK += weights_BGRQK.sum((0, 1, 2))
+    assert plain.mass_QK is not None
+    plain.mass_QK += weights_BGRQK.sum((0, 1, 2))
     out_BGRQD: Tensor = weights_BGRQK.to(values.dtype) @ values.unsqueeze(2)
     return out_BGRQD.flatten(1, 2)
 

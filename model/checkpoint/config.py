@@ -11,13 +11,11 @@ LANDMARK_TOKEN = "<landmark>"
 
 AnswerForm = Literal["generated", "quoted"]
 ANSWER_FORMS: tuple[AnswerForm, ...] = ("generated", "quoted")
-WindowAttention = Literal["causal", "both"]
-WINDOW_ATTENTION: tuple[WindowAttention, ...] = ("causal", "both")
 
 _RETIRED = {"points_at_answers", "pointing", "answer_threshold", "sure_threshold", "quotes"}
 """Settings of earlier releases that are ignored: of the span head, what is `answers` now, and thresholds
 (`model.reading.ranker` has them)."""
-UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None}
+UNUSED: dict[str, Any] = {"landmark_place": "end", "context_miss_token_id": None, "window_attention": "causal"}
 """Settings of earlier releases, with the value under which a checkpoint is read as before."""
 
 
@@ -41,9 +39,6 @@ class LandmarkConfig:
     """Local window of prefill, in blocks."""
     context_blocks: int = 4
     """Earlier blocks of the same text that each prefill window reads, at their true distance."""
-    window_attention: WindowAttention = "causal"
-    """What a token sees of its own window when a text is read: what stands before it, or under "both" also what stands
-    behind it (docs/decisions/0018). Questions and generation are causal under both."""
     prompt: str = "Question: {question}\nAnswer:"
     """The prompt of a question; special tokens are recognised here but not inside the question. The question may appear
     twice: a causal model reads its first words without knowing the rest, and the repetition knowing all of it (arXiv
@@ -73,10 +68,6 @@ class LandmarkConfig:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
         if self.answers not in ANSWER_FORMS:
             raise ModelError(f"answers is {self.answers!r}; choose one of {', '.join(ANSWER_FORMS)}.")
-        if self.window_attention not in WINDOW_ATTENTION:
-            raise ModelError(
-                f"window_attention is {self.window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}."
-            )
         if self.search_weights is not None and not any(any(row) for row in self.search_weights):
             raise ModelError("search_weights are all 0; search needs at least one head.")
         if "{question}" not in self.prompt:
@@ -86,11 +77,6 @@ class LandmarkConfig:
     def quotes(self) -> bool:
         """Whether answers are quoted unless asked otherwise."""
         return self.answers == "quoted"
-
-    @property
-    def sees_both_ways(self) -> bool:
-        """Whether tokens of a window see what stands behind them."""
-        return self.window_attention == "both"
 
     @property
     def tokens_per_block(self) -> int:

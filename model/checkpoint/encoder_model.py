@@ -82,7 +82,6 @@ class EncoderModel(LandmarkModel):
             memory_layers=(self.num_layers - 1,),
             window_blocks=min(WINDOW_BLOCKS, room),
             context_blocks=0,
-            window_attention="both",
             prompt="{question}",
             answers="quoted",
             quotes_sentences=True,

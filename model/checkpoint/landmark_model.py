@@ -128,22 +128,6 @@ class LandmarkModel(BackboneModel):
         """What attention needs for one forward pass; keep it to look at `selections` afterwards."""
         return LandmarkContext(self.config.block_size, self.backbone.model.rotary_emb.rotary, valid_BK, reader, policy)
 
-    def window_context(self, *, valid_BK: Tensor | None = None) -> LandmarkContext:
-        """`context` for text that is complete when it is read, in windows counted from the first token of the pass:
-        documents, titles and rows of training. Questions and what is generated take `context`."""
-        context = self.context(valid_BK=valid_BK)
-        context.both_ways = self.config.window_blocks if self.config.sees_both_ways else 0
-        return context
-
-    def check_predicts(self, what: str) -> None:
-        """Raise `ModelError` if text is read both ways: no next token can be predicted where it was seen. `what` needs
-        the prediction."""
-        if self.config.sees_both_ways:
-            raise ModelError(
-                f'{what} needs window_attention="causal": this checkpoint reads text both ways ("both"), so that each '
-                "token has seen the one it would predict."
-            )
-
     def encode(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache | None = None) -> Tensor:
         """hidden_BTE of tokens with landmarks on the block grid, after the final norm.
 
@@ -224,7 +208,6 @@ class LandmarkModel(BackboneModel):
         valid: False at padding, which must be on the right: on the left it would shift the block grid. Raises
         `ModelError` for that, and for a landmark inside a block, which would be read as an ordinary token.
         """
-        self.check_predicts("the forward pass over a whole text")
         config = self.config
         check_landmarks(ids_BT, config.block_size, config.landmark_token_id, valid_BT)
         if valid_BT is not None and bool((valid_BT[:, 1:] & ~valid_BT[:, :-1]).any()):
@@ -316,8 +299,7 @@ class LandmarkModel(BackboneModel):
             "block_size": str(self.config.block_size),
             "landmark_token_id": str(self.config.landmark_token_id),
             "memory_layers": ",".join(map(str, self.memory_layers)),
-            "prefill": f"{self.config.window_blocks}+{self.config.context_blocks}"
-            + (" both ways" if self.config.sees_both_ways else ""),
+            "prefill": f"{self.config.window_blocks}+{self.config.context_blocks}",
         }
 
 

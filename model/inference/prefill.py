@@ -146,7 +146,7 @@ def _read_windows(
     valid = (token < lengths[..., None]) | ((token == size - 1) & (lengths[..., None] > 0))
 
     cache = recent.cache()
-    context = model.window_context(valid_BK=None if full else valid.flatten(1).to(model.device))
+    context = model.context(valid_BK=None if full else valid.flatten(1).to(model.device))
     context.between_layers = between_layers
     model.fill_cache(ids.flatten(1).to(model.device), context, cache)
     stored = {

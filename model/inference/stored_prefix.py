@@ -22,7 +22,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.attention.grouped_softmax import ContextGate
 from model.attention.plain_attention import PlainContext
 from model.attention.rotary import rotate
 from model.checkpoint.chat_model import ChatModel
@@ -54,12 +53,12 @@ def read_segment(
     return _read(model, prefix, ids, between_layers)
 
 
-def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, position_T: Tensor) -> Tensor:
-    """Stored keys of a layer at these positions."""
+def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, start: int) -> Tensor:
+    """Stored keys of a layer at the positions from `start` on."""
     if not model.rotates(layer):
         return keys_GTD
-    cos, sin = model.table(layer)
-    return rotate(keys_GTD, cos[position_T], sin[position_T])
+    cos, sin = (table[start : start + keys_GTD.shape[1]] for table in model.table(layer))
+    return rotate(keys_GTD, cos, sin)
 
 
 def _read(
@@ -67,10 +66,9 @@ def _read(
 ) -> StoredSegment:
     before = 0 if prefix is None else len(prefix.ids)
     rows = model.key_rows(before + len(ids))
-    rows.position_K[:] = torch.arange(rows.room, device=model.device)
     if prefix is not None:
         for layer in range(model.num_layers):
-            keys = rotated(model, layer, prefix.keys_YGTD[layer], rows.position_K[:before])
+            keys = rotated(model, layer, prefix.keys_YGTD[layer], 0)
             rows.keys_YBGKD[layer, 0, :, :before] = keys
             rows.values_YBGKD[layer, 0, :, :before] = prefix.values_YGTD[layer]
     written: list[tuple[Tensor, Tensor]] = []
@@ -95,8 +93,8 @@ class PassOutput:
 class AssembledPrompt:
     """A prompt over stored segments, which grows by the question and the answer.
 
-    segments: stored, or only their tokens, which then must be recomputed. room: tokens to be fed at most. parallel: all
-    segments begin at the same position, for gated reading, instead of in sequence. Raises `ContextTooLong`.
+    segments: stored, or only their tokens, which then must be recomputed. room: tokens to be fed at most. Raises
+    `ContextTooLong`.
     """
 
     def __init__(
@@ -106,8 +104,6 @@ class AssembledPrompt:
         segments: Sequence[StoredSegment | Sequence[int]],
         *,
         room: int,
-        parallel: bool = False,
-        gate: tuple[float, float] | None = None,
         between_layers: Callable[[], None] | None = None,
     ) -> None:
         ids = [segment.ids if isinstance(segment, StoredSegment) else tuple(segment) for segment in segments]
@@ -116,20 +112,13 @@ class AssembledPrompt:
         """Rows of each segment."""
         self.ids = [*prefix.ids, *(token for tokens in ids for token in tokens)]
         self._rows = model.key_rows(len(self.ids) + room)
-        self._between_layers, self._parallel = between_layers, parallel
-        first = len(prefix.ids)
-        self._rows.position_K[:first] = torch.arange(first)
-        start, ends = first, [first]
+        self._between_layers = between_layers
+        start = len(prefix.ids)
         for tokens in ids:
             self.segments.append(slice(start, start + len(tokens)))
-            position = first if parallel else start
-            self._rows.position_K[start : start + len(tokens)] = torch.arange(position, position + len(tokens))
-            ends.append(position + len(tokens))
             start += len(tokens)
-        self._position = max(ends)
         self._length = self._context_stop = start
-        self._gate = None if gate is None or start == first else ContextGate(first, start, *gate)
-        self._fill(slice(0, first), prefix)
+        self._fill(slice(0, len(prefix.ids)), prefix)
         for place, segment in zip(self.segments, segments, strict=True):
             if isinstance(segment, StoredSegment):
                 self._fill(place, segment)
@@ -139,7 +128,7 @@ class AssembledPrompt:
         rows = self._rows
         for layer in range(self.model.num_layers):
             keys_GTD = segment.keys_YGTD[layer].to(rows.keys_YBGKD)
-            rows.keys_YBGKD[layer, 0, :, place] = rotated(self.model, layer, keys_GTD, rows.position_K[place])
+            rows.keys_YBGKD[layer, 0, :, place] = rotated(self.model, layer, keys_GTD, place.start)
             rows.values_YBGKD[layer, 0, :, place] = segment.values_YGTD[layer]
 
     @property
@@ -150,21 +139,19 @@ class AssembledPrompt:
     def feed(self, ids: Sequence[int]) -> PassOutput:
         """Read more tokens, at least one."""
         start, stop = self._length, self._length + len(ids)
-        self._rows.position_K[start:stop] = torch.arange(self._position, self._position + len(ids))
         mass_QK = torch.zeros((len(ids), stop), device=self.model.device)
         row_Q = torch.arange(start, stop, device=self.model.device)
-        hidden_QE = self._run(ids, row_Q, stop, mass_QK=mass_QK, gate=self._gate)
-        self._length, self._position = stop, self._position + len(ids)
+        hidden_QE = self._run(ids, row_Q, stop, mass_QK=mass_QK)
+        self._length = stop
         return PassOutput(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
 
     def rewind(self) -> None:
         """Go back to the end of the segments."""
-        self._position -= self._length - self._context_stop
         self._length = self._context_stop
 
     def read_again(self) -> None:
         """Recompute prefix and all segments in one pass."""
-        assert self._length == self._context_stop and not self._parallel
+        assert self._length == self._context_stop
         rows = torch.arange(self._context_stop, device=self.model.device)
         self._run(self.ids, rows, self._context_stop, from_start=True)
 
@@ -183,7 +170,6 @@ class AssembledPrompt:
         num_rows: int,
         *,
         mass_QK: Tensor | None = None,
-        gate: ContextGate | None = None,
         from_start: bool = False,
     ) -> Tensor:
         return self.model.run(
@@ -193,7 +179,6 @@ class AssembledPrompt:
                 row_Q,
                 num_rows,
                 self.model.table,
-                gate=gate,
                 mass_QK=mass_QK,
                 between_layers=self._between_layers,
                 from_start=from_start,

@@ -114,7 +114,7 @@ def row_loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """Mean loss of a row and what the log says of it. `most_read`: blocks that a question reads at most."""
     cache = DynamicCache()
-    model.fill_cache(row.ids_PT, model.window_context(valid_BK=None if row.valid_PT.all() else row.valid_PT), cache)
+    model.fill_cache(row.ids_PT, model.context(valid_BK=None if row.valid_PT.all() else row.valid_PT), cache)
     per_row = row.ids_PT.shape[1] // model.config.block_size
     keys, values = (
         {layer: _blocks(cached(cache, layer)[part], per_row) for layer in model.memory_layers} for part in (0, 1)

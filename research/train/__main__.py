@@ -10,7 +10,6 @@ import torch
 import typer
 
 from model.attention.selection import SelectionPolicy, Voters
-from model.checkpoint.config import WindowAttention
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
@@ -141,16 +140,11 @@ def _default_model(
     begin: Annotated[Path | None, typer.Option(help="Continue from a model made by this command.")] = None,
     phases: Annotated[list[str], typer.Option(help="Phase to run; repeatable.")] = list(PHASES),  # noqa: B006, B008
     seed: Annotated[int, typer.Option(help="Of the order of the training data.")] = 0,
-    window_attention: Annotated[
-        WindowAttention, typer.Option(help="both: tokens of a reading window see what stands behind them, too.")
-    ] = "causal",
-    grader: Annotated[Path | None, typer.Option(help="Folder of a reader that grades what search finds.")] = None,
     device: Device = None,
 ) -> None:
     """Make the model that Cairn ships, from a data folder."""
     result = make_default_model(
         data, out, encoder=encoder, size=size, device=device, begin=begin, phases=phases, seed=seed,
-        window_attention=window_attention, grader=grader,
     )  # fmt: skip
     _print_result(result, out)
 

@@ -107,7 +107,6 @@ def read_losses(
     model: LandmarkModel, raw_ids: Sequence[int], window_blocks: int, policy: SelectionPolicy, blocks: int | None = None
 ) -> tuple[Tensor, StepOutput]:
     """losses_M of all raw tokens but the first, read in windows from an empty memory, and what was read for them."""
-    model.check_predicts("perplexity")
     memory = InMemoryReader(range(model.num_layers), capacity=blocks)
     stream = LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks)
     fed = stream.feed(raw_ids[:-1])

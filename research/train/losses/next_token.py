@@ -18,9 +18,7 @@ makes them again."""
 def next_token_loss(
     model: LandmarkModel, rows: Rows, context: LandmarkContext | None = None
 ) -> tuple[Tensor, dict[str, float | Tensor], int]:
-    """Mean cross-entropy over the trained positions, in the form that `run_training` takes. Raises `ModelError` for a
-    model that reads text both ways, as `sampled_token_loss` does."""
-    model.check_predicts("the next-token loss")
+    """Mean cross-entropy over the trained positions, in the form that `run_training` takes."""
     hidden_BTE = model.encode(rows.ids_BT.to(model.device), context or model.context())
     targets_BT = rows.targets_BT.to(model.device)
     trained_BT = targets_BT != IGNORED
@@ -48,7 +46,6 @@ def sampled_token_loss(
 ) -> Tensor:
     """Mean cross-entropy of the next raw token at a sample of raw positions (landmarks neither predict nor are
     predicted)."""
-    model.check_predicts("the next-token loss")
     size, length = model.config.block_size, ids_BT.shape[1]
     place_T = torch.arange(length, device=ids_BT.device)
     next_T = torch.where(place_T % size == size - 2, place_T + 2, place_T + 1).clamp_max(length - 1)

@@ -124,7 +124,7 @@ def question_loss(trainee: AnswerTrainer, batch: QuestionBatch) -> tuple[Tensor,
     model, share = trainee.model, trainee.weights
     batch = batch.to(model.device)
     cache = DynamicCache()
-    hidden_RTE = model.encode(batch.ids_RT, model.window_context(valid_BK=batch.valid_RT), cache)
+    hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
     keys = {layer: _blocks(cached(cache, layer)[0], batch.blocks_per_row) for layer in model.memory_layers}
     values = {layer: _blocks(cached(cache, layer)[1], batch.blocks_per_row) for layer in model.memory_layers}
     landmarks_YNGD = torch.stack([keys[layer][:, :, -1] for layer in model.memory_layers])

@@ -8,8 +8,6 @@ One loss of several parts, all on rows that are encoded once:
 - late: questions, encoded on their own, find their block among all blocks of the batch by late interaction over token
   keys (see `model.scoring.late_interaction`); landmarks: the same by the inner product of the mean query and the
   landmark.
-- graded: late interaction shares itself out among a question's best blocks as a reader does that sees both together,
-  where the trainer has one (see `graded_targets`).
 - sentences: they find the sentence that holds the answer among all sentences of the batch, scored as in quotation.
 - span: the query of the answer token meets the key of the answer's first token, that of the end token behind it the
   last one's, among all tokens of the row.
@@ -31,7 +29,6 @@ from transformers import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from research.train.data.batches.batch_types import DistillationBatch
 from research.train.data.token_cosines import TokenCosines
-from research.train.losses.graded_targets import TargetGrader, graded_loss
 from research.train.losses.next_token import sampled_token_loss
 from research.train.losses.ranking_loss import ranking_loss
 
@@ -44,7 +41,6 @@ class RetrieverLossWeights:
     pooled: float = 1.0
     late: float = 0.5
     landmarks: float = 0.3
-    graded: float = 0.5
     sentences: float = 0.5
     span: float = 0.1
     text: float = 0.1
@@ -56,15 +52,9 @@ class RetrieverTrainer(nn.Module):
 
     frame_EE: Tensor
 
-    def __init__(
-        self,
-        model: LandmarkModel,
-        frame_EE: Tensor,
-        weights: RetrieverLossWeights | None = None,
-        grader: TargetGrader | None = None,
-    ) -> None:
+    def __init__(self, model: LandmarkModel, frame_EE: Tensor, weights: RetrieverLossWeights | None = None) -> None:
         super().__init__()
-        self.model, self.grader = model, grader
+        self.model = model
         self.weights = weights or RetrieverLossWeights()
         self.register_buffer("frame_EE", frame_EE.detach().clone())
         self.log_scale_late = nn.Parameter(torch.tensor(3.4))
@@ -84,9 +74,9 @@ def retriever_loss(
     batch = batch.to(model.device)
     layer, size = model.memory_layers[-1], model.config.block_size
     cache, title_cache = DynamicCache(), DynamicCache()
-    hidden_RTE = model.encode(batch.ids_RT, model.window_context(valid_BK=batch.valid_RT), cache)
+    hidden_RTE = model.encode(batch.ids_RT, model.context(valid_BK=batch.valid_RT), cache)
     keys_NLE = _side_by_side(cached(cache, layer)[0]).unflatten(1, (-1, size)).flatten(0, 1)
-    model.encode(batch.titles_RT, model.window_context(valid_BK=title_padding(model, batch.titles_RT)), title_cache)
+    model.encode(batch.titles_RT, model.context(), title_cache)
     titles_RTE = _side_by_side(cached(title_cache, layer)[0])
     queries_QTE = _side_by_side(model.search_queries(batch.question_ids_QT)[layer])
     span_queries_Q2E = span_queries(queries_QTE, batch.question_mask_QT)
@@ -99,9 +89,6 @@ def retriever_loss(
         ranks, hits = _rankings(trainer, batch, cosines, late_QN, queries_QTE, keys_NLE[:, -1])
         scaled_Q2E = span_queries_Q2E * trainer.log_scale_span.exp()
         span, hits["span_start_top1"] = _key_span_loss(scaled_Q2E, keys_NLE[:, :-1], valid_NJ, batch, len(batch.ids_RT))
-        if trainer.grader is not None and weights.graded:
-            scaled_QN = late_QN * trainer.log_scale_late.exp()
-            ranks["graded"] = graded_loss(scaled_QN, trainer.grader.grade(batch, late_QN.detach()))
     parts |= ranks | {"span": span, "text": torch.zeros(())}
     if weights.text:
         parts["text"] = sampled_token_loss(model, batch.ids_RT, batch.valid_RT, hidden_RTE, weights.text_positions)
@@ -109,11 +96,6 @@ def retriever_loss(
     loss = torch.stack([weight_of[name] * part.to(model.device) for name, part in parts.items()]).sum()
     metrics: dict[str, float | Tensor] = {name: part.detach() for name, part in parts.items()}
     return loss, metrics | hits, int(batch.valid_RT.sum()) + int(batch.question_mask_QT.sum())
-
-
-def title_padding(model: LandmarkModel, titles_RT: Tensor) -> Tensor | None:
-    """valid_RT of titles, which are padded with 0; needed only where what stands behind a token is seen."""
-    return titles_RT != 0 if model.config.sees_both_ways else None
 
 
 def _side_by_side(heads_BGTD: Tensor) -> Tensor:

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.checkpoint.config import WINDOW_ATTENTION, LandmarkConfig, WindowAttention
+from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.precision import fast_precision
-from model.reading.span_reader import SpanReader, load_span_reader
 from research.train.convert.init_from_encoder import Encoder, decoder_config, decoder_from_encoder
 from research.train.data.batches.distillation_batches import DistillationBatchMaker
 from research.train.data.batches.hard_negatives import find_hard_negatives
@@ -30,7 +29,6 @@ from research.train.data.encoder_frame import frame_of
 from research.train.engine.batches import IndexedBatches
 from research.train.engine.settings import TrainingSettings
 from research.train.engine.trainer import Evaluation, LossFunction, TrainingResult, run_training
-from research.train.losses.graded_targets import TargetGrader
 from research.train.losses.question_answering_loss import AnswerTrainer, question_loss
 from research.train.losses.retriever_loss import RetrieverTrainer, retriever_loss
 from research.train.recipes.default_data import Prepared, prepare
@@ -52,24 +50,18 @@ def make_default_model(
     begin: Path | None = None,
     phases: Collection[str] = PHASES,
     seed: int = 0,
-    window_attention: WindowAttention = "causal",
-    grader: Path | None = None,
 ) -> TrainingResult:
     """Run all phases, or some; the checkpoint is written to `out/model`.
 
     encoder: folder of all-MiniLM-L6-v2 or a similar model. begin: folder of a checkpoint made by this recipe, to
-    continue from its weights. seed: of the order of the training data. window_attention: see `LandmarkConfig`.
-    grader: folder of a reader (`model.reading`) that grades what search finds, see `losses/graded_targets.py`.
+    continue from its weights. seed: of the order of the training data.
     """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
     if not phases or set(phases) - set(PHASES):
         raise ValueError(f"phases are {', '.join(PHASES)}, and at least one; not {', '.join(phases) or 'none'}.")
-    if window_attention not in WINDOW_ATTENTION:
-        raise ValueError(f"window_attention is {window_attention!r}; choose one of {', '.join(WINDOW_ATTENTION)}.")
     target = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    recipe = SIZES[size] if window_attention == "causal" else SIZES[size].reading_both_ways()
-    recipe, teacher = recipe.in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
+    recipe, teacher = SIZES[size].in_precision(fast_precision(torch.device(target).type)), Encoder.load(encoder)
     prepared = prepare(data, out, recipe, begin)
     model = start(prepared, recipe, teacher)
     frame_EE = model.backbone.model.layers[-1].self_attn.k_proj.weight.detach().clone()
@@ -79,10 +71,7 @@ def make_default_model(
     model.to(target)
     if "teach" in phases:
         teacher = teacher.to(target)
-        reader = None if grader is None else load_span_reader(grader, torch.device(target))
-        result = teach(
-            model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None, grader=reader
-        )
+        result = teach(model, frame_EE, prepared, recipe, teacher, out, seed, mine_negatives=begin is not None)
     if "read" in phases:
         result = read(model, prepared, recipe, out)
     return result
@@ -108,7 +97,6 @@ def start(prepared: Prepared, recipe: Recipe, encoder: Encoder) -> LandmarkModel
         ranks_by_tokens=True,
         window_blocks=4,
         context_blocks=2,
-        window_attention=recipe.window_attention,
     )
     return LandmarkModel(network, tokenizer, landmark)
 
@@ -134,11 +122,9 @@ def teach(
     seed: int = 0,
     *,
     mine_negatives: bool = False,
-    grader: SpanReader | None = None,
 ) -> TrainingResult:
     """Train everything. mine_negatives: also with what the model, which must be able to search, wrongly finds."""
-    grades = None if grader is None else TargetGrader(grader, model)
-    trained = RetrieverTrainer(model, frame_EE, recipe.loss_weights, grades).to(model.device)
+    trained = RetrieverTrainer(model, frame_EE, recipe.loss_weights).to(model.device)
     negatives = None
     if mine_negatives:
         negatives = find_hard_negatives(model, prepared.questions, recipe.mined, out / "hard_negatives")

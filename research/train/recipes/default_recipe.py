@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from model.checkpoint.config import WindowAttention
 from research.train.data.batches.distillation_batches import DistillationShape
 from research.train.data.batches.hard_negatives import MinedShape
 from research.train.data.batches.question_batches import QuestionShape
@@ -32,19 +31,8 @@ class Recipe:
     answer_shape: QuestionShape = QuestionShape(rows=16, blocks=4, questions=24, asked_tokens=61)
     answer_weights: AnswerLossWeights = AnswerLossWeights(text=0.5, text_positions=512, quoted=False)
     mined: MinedShape = MinedShape()
-    window_attention: WindowAttention = "causal"
-    """See `LandmarkConfig`. "both" leaves no next token to predict in text: see `reading_both_ways`."""
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""
-
-    def reading_both_ways(self) -> "Recipe":
-        """The recipe for a finder whose windows see both ways: nothing learns to predict text."""
-        return replace(
-            self,
-            window_attention="both",
-            loss_weights=replace(self.loss_weights, text=0.0),
-            answer_weights=replace(self.answer_weights, text=0.0),
-        )
 
     def in_precision(self, precision: Literal["fp32", "bf16"]) -> "Recipe":
         """The recipe with this precision."""

@@ -8,7 +8,6 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from model.attention import plain_attention
-from model.attention.grouped_softmax import ContextGate
 from model.checkpoint.chat_model import ChatModel, FewBits
 from model.inference.stored_prefix import (
     AssembledPrompt,
@@ -19,7 +18,6 @@ from model.inference.stored_prefix import (
     read_segment,
     rotated,
 )
-from tests.model.attention.general_form import grouped_softmax
 from tests.tiny_model import CHAT_FAMILIES, tiny_backbone, tiny_chat_model
 
 QUESTION = "Where is the key?"
@@ -92,7 +90,7 @@ def test_stored_keys_rotated_to_a_place_are_those_hugging_face_computes_there(fa
         tiny_backbone(CHAT_FAMILIES[family])(ids, past_key_values=cache, use_cache=True)
     theirs_GTD = cache.layers[0].keys[0]
     for place, segment in zip(text.segments, segments, strict=True):
-        ours_GTD = rotated(model, 0, segment.keys_YGTD[0], torch.arange(place.start, place.stop))
+        ours_GTD = rotated(model, 0, segment.keys_YGTD[0], place.start)
         torch.testing.assert_close(ours_GTD, theirs_GTD[:, place], atol=1e-5, rtol=1e-5)
 
 
@@ -120,31 +118,6 @@ def test_the_attention_of_a_token_is_shared_out_completely() -> None:
     expected = [float(output.mass_QK[-1, place].sum()) for place in text.segments]
     assert by_segment == pytest.approx(expected, abs=1e-5)
     assert 0 < sum(by_segment) < 1
-
-
-def test_an_even_gate_is_one_ordinary_softmax_over_the_chosen_segments() -> None:
-    model = tiny_chat_model()
-    prefix, segments = stored(model)
-    suffix = model.suffix_ids(QUESTION)
-    plain = AssembledPrompt(model, prefix, segments, room=len(suffix), parallel=True)
-    gated = AssembledPrompt(model, prefix, segments, room=len(suffix), parallel=True, gate=(1.0, 1.0))
-    torch.testing.assert_close(plain.feed(suffix).hidden_QE, gated.feed(suffix).hidden_QE, atol=1e-5, rtol=1e-5)
-
-
-def test_the_gate_is_the_grouped_softmax_with_another_gate_than_a_landmarks() -> None:
-    """Two far blocks with a landmark each, whose logit is the gate of the formula."""
-    torch.manual_seed(3)
-    temperature, scale = 0.8, 0.7
-    far, own = torch.randn(1, 2, 1, 10) * 2, torch.randn(1, 2, 1, 3)
-    first, second = far[..., :4] / temperature, far[..., 4:] / temperature
-    together = (far / temperature).logsumexp(-1, keepdim=True)
-    gates = [block.logsumexp(-1, keepdim=True) - (1 - scale * temperature) * together for block in (first, second)]
-    scores = torch.cat((first, gates[0], second, gates[1], own), -1)
-    is_landmark = torch.zeros(1, 15, dtype=torch.bool)
-    is_landmark[0, [4, 11]] = True
-    expected = grouped_softmax(scores, torch.ones(1, 1, 15, dtype=torch.bool), is_landmark)[..., ~is_landmark[0]]
-    weights = ContextGate(0, 10, temperature, scale).fold(torch.cat((far, own), -1)).softmax(-1)
-    torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_repair_takes_first_tokens_and_those_the_question_looks_at() -> None:

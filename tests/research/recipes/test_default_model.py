@@ -1,7 +1,6 @@
 """The recipe of the default model, from a small made-up data folder to a checkpoint, and the checkpoint that ships."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from research.train.data.encoder_frame import frame_of
 from research.train.data.examples import encode_texts, tokens_of_span
 from research.train.data.teacher_states import TeacherStates
 from research.train.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
-from research.train.losses.retriever_loss import title_padding
 from research.train.recipes.default_data import Prepared
 from research.train.recipes.default_model import (
     export,
@@ -29,7 +27,6 @@ from research.train.recipes.default_model import (
     make_default_model,
     read,
     start,
-    teach,
 )
 from research.train.recipes.default_recipe import SIZES
 from tests.research.conftest import made_up_row
@@ -179,29 +176,13 @@ def test_the_recipe_runs_from_data_to_a_checkpoint_that_loads(data: Path, tmp_pa
     assert set(json.loads((tmp_path / "prepared" / "overlap.json").read_text())) == {"pair", "passage"}
 
 
-def test_a_finder_that_reads_both_ways_is_made_without_predicting_text(
-    data: Path, prepared: Prepared, encoder: Encoder, encoder_folder: Path, tmp_path: Path
-) -> None:
-    settings = {"encoder": encoder_folder, "size": "tiny", "device": "cpu", "phases": ["teach"]}
-    result = make_default_model(data, tmp_path, window_attention="both", **settings)  # type: ignore[arg-type]
-    assert np.isfinite(result.last["loss"]) and result.last["text"] == 0
-    model = load_backbone(tmp_path / "model", device="cpu", dtype=torch.float32)
-    assert model.config.window_attention == "both"
-    with pytest.raises(ValueError, match="choose one of causal, both"):
-        make_default_model(data, tmp_path, window_attention="sideways", **settings)  # type: ignore[arg-type]
-    recipe = replace(SIZES["tiny"], window_attention="both")
-    model = start(prepared, recipe, encoder)
-    with pytest.raises(ValueError, match='needs window_attention="causal"'):
-        teach(model, torch.eye(model.backbone.config.hidden_size), prepared, recipe, encoder, tmp_path / "refused")
-
-
 def test_titles_of_training_have_the_keys_that_search_gives_them(prepared: Prepared, encoder: Encoder) -> None:
-    model = start(prepared, SIZES["tiny"].reading_both_ways(), encoder)
+    model = start(prepared, SIZES["tiny"], encoder)
     maker = DistillationBatchMaker(prepared.questions, prepared.texts, model, encoder, SIZES["tiny"].shape)
     rows, seen = maker.make(0).titles_RT, []
     with torch.no_grad():
         cache = DynamicCache()
-        model.encode(rows, model.window_context(valid_BK=title_padding(model, rows)), cache)
+        model.encode(rows, model.context(), cache)
     for row, keys in zip(rows, cached(cache, model.memory_layers[0])[0], strict=True):
         ids = row[row != 0].tolist()
         ((_, block),) = prefill_batch(model, [ids])
