@@ -69,15 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @app.command("tokenize")
 def _tokenize(
-    files: Annotated[list[Path], typer.Argument(help="Text: .txt or .jsonl, also with .xz.")],
+    files: Annotated[list[Path], typer.Argument(help="Text: .txt, .jsonl, also with .xz or .gz; a folder of .txt.")],
     tokenizer: TokenizerName,
     out: Annotated[Path, typer.Option(help="Token file to write (.bin).")],
+    subset: Annotated[str | None, typer.Option(help="Of lines of JSON those whose meta.config is this.")] = None,
 ) -> None:
     """Write text files as one token file."""
     opened = open_tokenizer(tokenizer)
     count = write_token_file(
         out,
-        (text for file in files for text in read_documents(file)),
+        (text for file in files for text in read_documents(file, subset)),
         lambda text: plain_tokens(opened, text),
         vocab_size=len(opened) + 1,
         eos_token_id=opened.eos_token_id,

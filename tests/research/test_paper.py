@@ -21,7 +21,7 @@ from research.train.paper.arms import (
     recurrent_losses,
 )
 from research.train.paper.made_sets import MADE_SETS
-from research.train.paper.runs import Experiment
+from research.train.paper.runs import Experiment, _readings
 from research.train.paper.tables import summarise
 from research.train.recipes.presets import Architecture, RowSettings
 from research.train.recipes.pretrain import byte_tokenizer, new_model
@@ -71,39 +71,30 @@ def test_recurrent_training_minimises_the_loss_that_is_evaluated() -> None:
     torch.testing.assert_close(loss.detach(), wanted, atol=1e-5, rtol=1e-5)
 
 
-def landmark_rows(num_raw: int = 36, per_block: int = 3):  # type: ignore[no-untyped-def]
-    model = new_model(
-        ARCHITECTURE, byte_tokenizer(), RowSettings(raw_tokens=32, block_size=per_block + 1, rows=2), seed=0
-    )
-    grid = Grid(num_raw, per_block + 1, model.config.landmark_token_id, "skip-landmarks", True, 256)
-    raw = torch.randint(0, 250, (2, num_raw), generator=torch.Generator().manual_seed(3)).numpy()
-    return model, pack(raw, grid)
-
-
-def test_training_with_a_cache_reads_earlier_windows_through_their_landmarks() -> None:
-    """With a cache as long as the row the loss is that of one pass; with none, that of separate windows."""
-    model, rows = landmark_rows()
-    whole, _, count = next_token_loss(model, rows)
-    cached, _, same_count = recurrent_loss(model, rows, window=8, cache=64)
-    assert count == same_count
-    torch.testing.assert_close(cached, whole, atol=1e-5, rtol=1e-5)
-    short, _, _ = recurrent_loss(model, rows, window=8, cache=8)
-    assert not torch.allclose(short, whole)
-    arm = sizes.SIZES["small"].arm("landmark-cache")
-    assert arm.window_ids == arm.cache_ids == 510 and arm.row_tokens == 2048
-
-
 def test_no_gradient_flows_into_the_cache() -> None:
-    model, rows = landmark_rows()
-    loss, _, _ = recurrent_loss(model, rows, window=8, cache=64)
-    loss.backward()
+    model, tokens = plain_model(), torch.randint(0, 250, (1, 32)).numpy()
+    rows = pack(tokens, Grid(32, NO_LANDMARKS, model.config.landmark_token_id, "skip-landmarks", False, 256))
+    recurrent_loss(model, rows, window=8, cache=64)[0].backward()
     through_cache = model.backbone.model.layers[0].self_attn.v_proj.weight.grad.clone()
     model.zero_grad()
     next_token_loss(model, rows)[0].backward()
     assert not torch.allclose(through_cache, model.backbone.model.layers[0].self_attn.v_proj.weight.grad)
 
 
-@pytest.mark.parametrize("name", [*sizes.ARMS, *(f"landmark-{one}" for one in sizes.VARIANTS)])
+def test_the_published_cells_of_table_1_are_among_those_read() -> None:
+    """Rows of 10 blocks of 50: k, blocks of the window (50 each), blocks kept at the most."""
+    cells = {
+        length: {(k, 50 * window, kept) for k, window, kept in _readings(10, -(-length // 50), (0, 2, 3, 4), True)}
+        for length in (512, 2048, 4096)
+    }
+    assert {(0, 500, None), (2, 250, None)} <= cells[512]
+    assert {(2, 250, None), (2, 350, None), (3, 300, None), (4, 250, 20), (4, 250, None)} <= cells[2048]
+    assert {(4, 250, 41), (2, 250, None), (4, 250, None)} <= cells[4096]
+    plain = set(_readings(10, 41, (0, 2, 4), False))
+    assert plain == {(0, 10, None), (2, 7, None), (4, 5, None)}
+
+
+@pytest.mark.parametrize("name", [*sizes.ARMS, "landmark-tuned"])
 def test_no_arm_is_starved(name: str) -> None:
     for size in sizes.SIZES.values():
         arm = size.arm(name)
@@ -146,7 +137,8 @@ def test_a_table_is_made_by_one_command_and_not_twice(tmp_path: Path, monkeypatc
     assert {(row["arm"], row["length"], row["k"]) for row in rows} == {
         *((arm, length, 0) for arm in sizes.ARMS for length in (32, 128)), *(("landmark", n, 2) for n in (32, 128)),
     }  # fmt: skip
-    assert all(1 < row["perplexity"] < 400 for row in rows)
+    assert {row["blocks"] for row in rows if row["length"] == 128 and row["k"]} == {18, 9}, "all, and half of them"
+    assert all(1 < row["perplexity"] < 400 and row["milliseconds"] > 0 for row in rows)
     runs = sorted(run.name for run in (tmp_path / "run" / "runs" / "causal").iterdir())
     assert runs[0].startswith("seed-0-rate-0.00") and runs[0].count("steps") == 0, "the run of the better rate"
     assert {"seed-0-rate-0.001-steps-1", "seed-0-rate-0.002-steps-1"} < set(runs) and len(runs) == 3
@@ -196,7 +188,7 @@ def test_fine_tuning_goes_on_from_the_causal_network(tmp_path: Path) -> None:
         sizes.SIZES["tiny"], architecture=ARCHITECTURE, window=32, per_block=4, rows=4, steps=1, rates=(0.0,),
         lengths=(32,), segments=1, documents=1,
     )  # fmt: skip
-    made = MADE_SETS["recall"]
+    made = MADE_SETS["series"]
     experiment = Experiment(tmp_path, size, made.tokenizer(), "cpu")
     experiment.prepare(made.train(1), made.heldout(1, 32))
     tuned, causal = (experiment.trained(size.arm(name), 0) for name in ("landmark-tuned", "causal"))
@@ -220,8 +212,5 @@ def test_a_variant_takes_the_rate_of_the_landmark_arm(tmp_path: Path, monkeypatc
     losses = {("causal", 1e-3): 1.0, ("landmark", 4e-3): 1.0}
     monkeypatch.setattr(Experiment, "_run", lambda self, arm, seed, rate, steps: rate)
     monkeypatch.setattr(Experiment, "_heldout_loss", lambda self, arm, rate: losses.get((arm.name, rate), 2.0))
-    rates = {
-        name: experiment.rate(experiment.size.arm(name))
-        for name in ("causal", "landmark", "landmark-31", "landmark-cache")
-    }
-    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3, "landmark-cache": 4e-3}
+    rates = {name: experiment.rate(experiment.size.arm(name)) for name in ("causal", "landmark", "landmark-31")}
+    assert rates == {"causal": 1e-3, "landmark": 4e-3, "landmark-31": 4e-3}

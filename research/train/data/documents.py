@@ -1,25 +1,34 @@
 """Texts from files, and token files on disk. Knows nothing of blocks.
 
-- A text file is `.txt` (one document), `.jsonl` (a `text` in each line), or either of them with `.xz` behind.
+- A text file is `.txt` (one document), `.jsonl` (a `text` in each line), or either of them with `.xz` or `.gz` behind.
+  A folder stands for its `.txt` files, as PG-19 has them.
 - A token file is raw little-endian uint16 or uint32 with a small JSON beside it, read through a memory map.
 """
 
+import gzip
 import json
 import lzma
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def read_documents(file: Path) -> Iterator[str]:
-    """The documents of one file, in order. Raises ValueError for a kind of file it does not know."""
-    kind = file.with_suffix("").suffix if file.suffix == ".xz" else file.suffix
+def read_documents(file: Path, subset: str | None = None) -> Iterator[str]:
+    """The documents of one file or folder, in order. `subset`: of lines of JSON those whose `meta` names it as their
+    `config`, as proof-pile marks its arXiv papers. Raises ValueError for a kind of file it does not know."""
+    if file.is_dir():
+        for one in sorted(file.glob("*.txt")):
+            yield from read_documents(one)
+        return
+    opened: Any = {".xz": lzma.open, ".gz": gzip.open}.get(file.suffix, open)
+    kind = file.suffix if opened is open else file.with_suffix("").suffix
     if kind not in (".txt", ".jsonl"):
-        raise ValueError(f"{file} is neither .txt nor .jsonl (nor one of them with .xz): convert it first.")
-    with lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8") as lines:
+        raise ValueError(f"{file} is neither .txt nor .jsonl (nor one of them with .xz or .gz): convert it first.")
+    with opened(file, "rt", encoding="utf-8") as lines:
         if kind == ".txt":
             yield lines.read()
             return
@@ -28,7 +37,14 @@ def read_documents(file: Path) -> Iterator[str]:
                 document = json.loads(line)
                 if "text" not in document:
                     raise ValueError(f"{file}, line {number}: no field 'text'.")
-                yield document["text"]
+                if subset is None or _subset(document.get("meta", {})) == subset:
+                    yield document["text"]
+
+
+def _subset(meta: str | dict[str, Any]) -> str | None:
+    """`meta` is an object, or JSON in a string."""
+    named = json.loads(meta) if isinstance(meta, str) else meta
+    return named.get("config")
 
 
 def write_token_file(

@@ -35,32 +35,17 @@ class Arm:
     window: int
     """Raw tokens that one forward pass reads: the whole row, except under recurrence."""
     cache: int = 0
-    """Raw tokens of earlier windows that a window also attends to, under recurrence. With landmarks: raw tokens
-    of finished blocks of earlier windows, which a window attends to through their landmarks in training ("training with
-    a cache", which the paper leaves to future work)."""
+    """Raw tokens of earlier windows that a window also attends to, under recurrence."""
     block_size: int = NO_LANDMARKS
     start: str | None = None
     """The arm whose network this one goes on from: fine-tuning."""
     rated_as: str | None = None
     """The arm whose learning rate this one takes; None: rates are compared for the arm itself."""
 
-    @property
-    def window_ids(self) -> int:
-        """Tokens that one forward pass reads: with landmarks, whole blocks."""
-        return self.window if self.kind != "landmark" else self._blocks(self.window)
-
-    @property
-    def cache_ids(self) -> int:
-        """Tokens of the cache, landmarks included."""
-        return self.cache if self.kind != "landmark" else self._blocks(self.cache)
-
-    def _blocks(self, raw_tokens: int) -> int:
-        return raw_tokens // (self.block_size - 1) * self.block_size
-
     def loss(self, model: LandmarkModel, rows: Rows) -> tuple[Tensor, dict[str, float | Tensor], int]:
         """In the form that `run_training` takes."""
         if self.cache:
-            return recurrent_loss(model, rows, window=self.window_ids, cache=self.cache_ids)
+            return recurrent_loss(model, rows, window=self.window, cache=self.cache)
         return next_token_loss(model, rows, model.context())
 
 
@@ -69,7 +54,7 @@ def recurrent_loss(
 ) -> tuple[Tensor, dict[str, float | Tensor], int]:
     """Mean cross-entropy of rows that are read window by window; no gradient flows into an earlier window.
 
-    window, cache: tokens, landmarks included. Tokens in the cache keep their distance.
+    Tokens in the cache keep their distance.
     """
     ids_BT, targets_BT = rows.ids_BT.to(model.device), rows.targets_BT.to(model.device)
     past, total = DynamicCache(), torch.zeros((), device=model.device)

@@ -7,14 +7,12 @@ from typing import Literal
 
 import torch
 
-from research.train.paper.runs import Experiment, experiment_texts, experiment_tokenizer, made_set
+from research.train.paper.runs import Experiment, experiment_texts, experiment_tokenizer
 from research.train.paper.sizes import SIZES
 from research.train.paper.tables import TABLES, write_table
 
-TableName = Literal[
-    "language", "choice", "blocks", "cache", "passages", "passkey"
-]  # fmt: skip
-SizeName = Literal["tiny", "minutes", "hour", "small", "paper"]
+TableName = Literal["language", "choice", "blocks", "passages", "passkey"]
+SizeName = Literal["tiny", "minutes", "small", "paper"]
 
 
 def reproduce(
@@ -37,9 +35,6 @@ def reproduce(
         raise ValueError(f"A learning rate is above 0, not {rate:g}.")
     of_size = SIZES[size] if rate is None else replace(SIZES[size], name=f"{size} at rate {rate:g}", rates=(rate,))
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    made = made_set(data)
-    experiment = Experiment(
-        out, of_size, experiment_tokenizer(tokenizer, data, out), chosen, made.answers if made else None, encoder
-    )
+    experiment = Experiment(out, of_size, experiment_tokenizer(tokenizer, data, out), chosen, encoder)
     experiment.prepare(*experiment_texts(data, heldout, of_size))
     print(write_table(experiment, name, TABLES[name](experiment, seeds)))

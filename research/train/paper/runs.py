@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from research.train.engine.settings import TrainingSettings
 from research.train.engine.trainer import run_training
 from research.train.evaluation.perplexity import segment_losses
 from research.train.paper.arms import Arm, recurrent_losses
-from research.train.paper.made_sets import MADE_SETS, Answers, MadeSet
+from research.train.paper.made_sets import MADE_SETS, MadeSet
 from research.train.paper.sizes import Size
-from research.train.recipes.presets import RowSettings
+from research.train.recipes.presets import RowSettings, load_preset
 from research.train.recipes.pretrain import new_model, open_tokenizer, plain_tokens
 
 Row = dict[str, Any]
@@ -40,8 +40,6 @@ class Experiment:
     size: Size
     tokenizer: PreTrainedTokenizerBase
     device: str
-    answers: Answers | None = None
-    """Of a made set with tokens to be remembered."""
     encoder: Path | None = None
     """Folder of a sentence encoder that chooses passages."""
 
@@ -108,10 +106,13 @@ class Experiment:
             model = self.trained(size.arm(arm.start), seed).with_config(block_size=arm.block_size)
         grid = rows.grid(model.config.landmark_token_id, int(self.tokenizer.eos_token_id))
         batches = TokenRows(open_token_file(self.folder / "train.bin"), grid, rows=rows.rows, seed=seed)
-        settings = TrainingSettings(
+        base = load_preset(size.preset).training if size.preset else TrainingSettings(
             steps=steps, learning_rate=rate, schedule="cosine", warmup=0.05, num_cycles=0.45, betas=(0.9, 0.95),
-            weight_decay=0.1, precision="bf16" if self.device == "cuda" else "fp32", seed=seed,
-            log_every=max(1, steps // 50), save_every=max(1, steps // 10), keep_checkpoints=1,
+            weight_decay=0.1,
+        )  # fmt: skip
+        settings = replace(
+            base, steps=steps, learning_rate=rate, precision="bf16" if self.device == "cuda" else "fp32", seed=seed,
+            log_every=max(1, steps // 50), evaluate_every=0, save_every=max(1, steps // 10), keep_checkpoints=1,
         )  # fmt: skip
         result = run_training(model, batches, arm.loss, settings, folder, progress_bar=False)
         model.eval().save(folder / "model")
@@ -191,11 +192,13 @@ def evaluate(
     tokens: NDArray[np.integer],
     length: int,
     top_ks: Sequence[int],
-    answers: Answers | None = None,
+    *,
+    grid: bool = False,
 ) -> list[Row]:
     """Loss on segments of one length, which begin with nothing: for landmarks, one row for each k (0: no memory).
 
-    answers: if given, the loss of these tokens is a column of its own.
+    grid: also with the window that the largest k leaves room for, and with a memory of half of the segment's blocks, as
+    in the cells of the paper's table 1.
     """
     segments = np.asarray(tokens[: len(tokens) // length * length]).reshape(-1, length)
     if arm.kind != "landmark":
@@ -203,21 +206,29 @@ def evaluate(
         began = time.perf_counter()
         losses = [recurrent_losses(model, one.tolist(), window=arm.window, cache=arm.cache) for one in segments]
         row = _row(arm, length, arm.window, 0, 0, attended) | {"milliseconds": _each(began, segments)}
-        return [row | _means(segments, losses, answers)]
+        return [row | {"loss": _mean(losses)}]
     per_block, rows = model.config.tokens_per_block, []
-    whole = arm.window // per_block
-    for k in top_ks:
-        # The blocks read, a free slot and the window take the positions of one trained row.
-        window = whole - k - 1 if k else whole
-        if window < 1:
-            continue
+    for k, window, kept in _readings(arm.window // per_block, -(-length // per_block), top_ks, grid):
         began = time.perf_counter()
-        losses = [segment_losses(model, one.tolist(), window_blocks=window, top_k=k) for one in segments]
+        losses = [segment_losses(model, one.tolist(), window_blocks=window, top_k=k, blocks=kept) for one in segments]
         cost = {"milliseconds": _each(began, segments)}
-        local, stored = window * per_block, max(0, -(-length // per_block) - window) if k else 0
+        local, stored = window * per_block, kept or max(0, -(-length // per_block) - window) if k else 0
         row = _row(arm, length, local, k, stored, local + k * per_block + stored)
-        rows.append(row | cost | _means(segments, losses, answers, 0 if k else local))
+        rows.append(row | cost | {"loss": _mean(losses)})
     return rows
+
+
+def _readings(whole: int, blocks: int, top_ks: Sequence[int], grid: bool) -> Iterator[tuple[int, int, int | None]]:
+    """(k, blocks of a window, blocks kept at the most) for segments of so many blocks; None: all are kept.
+
+    The blocks read, a free slot and the window take the positions of one trained row, which holds `whole` blocks.
+    """
+    for k in top_ks:
+        windows = {whole - k - 1, whole - max(top_ks) - 1} if grid and k else {whole - k - 1 if k else whole}
+        for window in sorted((window for window in windows if window > 0), reverse=True):
+            yield k, window, None
+            if grid and k and k < blocks // 2 < blocks - window:
+                yield k, window, blocks // 2
 
 
 def _each(began: float, segments: NDArray[np.integer]) -> float:
@@ -230,17 +241,8 @@ def _row(arm: Arm, length: int, local: int, k: int, stored: int, attended: int) 
     return {"arm": arm.name, "length": length, "local": local, "k": k, "blocks": stored, "attended": attended}
 
 
-def _means(
-    segments: NDArray[np.integer], losses: Sequence[torch.Tensor], answers: Answers | None, apart: int = 0
-) -> dict[str, float]:
-    """Mean `loss`, and `answer_loss` if there are answers. apart: tokens of windows that are read apart, which have no
-    loss of their first token; 0: one reading of the segment, which has none of its first."""
-    means = {"loss": float(torch.cat(list(losses)).double().mean())}
-    if answers is not None:
-        kept_N = np.arange(segments.shape[1]) % (apart or segments.shape[1]) != 0
-        asked = torch.from_numpy(np.concatenate([answers(one)[kept_N] for one in segments]))
-        means["answer_loss"] = float(torch.cat(list(losses))[asked].double().mean())
-    return means
+def _mean(losses: Sequence[torch.Tensor]) -> float:
+    return float(torch.cat(list(losses)).double().mean())
 
 
 def _enough(texts: Any, characters: int) -> Any:

@@ -33,6 +33,8 @@ class Size:
     """Passkey prompts of each length."""
     block_sizes: tuple[int, ...] = field(default=())
     """Raw tokens of a block, in the table of block sizes."""
+    preset: str | None = None
+    """The preset whose optimizer and schedule train all arms."""
 
     @property
     def tuned_length(self) -> int:
@@ -42,11 +44,11 @@ class Size:
 
     @property
     def step_tokens(self) -> int:
+        """Of a micro-batch; the preset may accumulate several in a step."""
         return self.window * self.rows
 
     def arm(self, name: str) -> Arm:
-        """One of `ARMS`, or landmark-X: cache, tuned (a fine-tuned `causal`), or a number, for blocks of so many raw
-        tokens.
+        """One of `ARMS`, or landmark-X: tuned (a fine-tuned `causal`), or a number, for blocks of so many raw tokens.
 
         Raises ValueError for another name.
         """
@@ -58,21 +60,16 @@ class Size:
         if name == "recurrence":
             return Arm(name=name, kind="recurrence", row_tokens=long, window=half, cache=half)
         kind, _, variant = name.partition("-")
-        if kind != "landmark" or (variant not in ("", *VARIANTS) and not variant.isdigit()):
-            raise ValueError(
-                f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N, and landmark- with {', '.join(VARIANTS)}."
-            )
+        if kind != "landmark" or (variant not in ("", "tuned") and not variant.isdigit()):
+            raise ValueError(f"No arm {name!r}: there are {', '.join(ARMS)}, landmark-N and landmark-tuned.")
         per_block = int(variant) if variant.isdigit() else self.per_block
-        cached = variant == "cache"
         return Arm(
-            name=name, kind="landmark", row_tokens=long if cached else self.window, window=self.window,
-            cache=self.window if cached else 0, block_size=per_block + 1,
+            name=name, kind="landmark", row_tokens=self.window, window=self.window, block_size=per_block + 1,
             start="causal" if variant == "tuned" else None, rated_as=None if variant in ("", "tuned") else kind,
         )  # fmt: skip
 
 
 ARMS = ("causal", "long", "recurrence", "landmark")
-VARIANTS = ("cache", "tuned")
 SIZES = {
     size.name: size
     for size in (
@@ -95,22 +92,13 @@ SIZES = {
             segments=12, documents=160, top_ks=(2, 4), block_sizes=(3, 7, 15),
         ),
         Size(
-            name="hour",
-            architecture=Architecture(
-                hidden_size=128, intermediate_size=344, num_hidden_layers=2, num_attention_heads=4,
-                num_key_value_heads=4, max_position_embeddings=1 << 16, tie_word_embeddings=True,
-            ),
-            window=128, per_block=7, rows=8, steps=300, tuning_steps=60, rates=(3e-3, 6e-3), lengths=(128, 512, 2048),
-            segments=4, documents=16, top_ks=(2, 4), block_sizes=(3, 7, 15, 31),
-        ),
-        Size(
             name="small",
             architecture=Architecture(
                 hidden_size=256, intermediate_size=688, num_hidden_layers=6, num_attention_heads=8,
                 num_key_value_heads=8, max_position_embeddings=1 << 16, tie_word_embeddings=True,
             ),
             window=512, per_block=50, rows=8, steps=4000, rates=(1e-3, 2e-3), lengths=(500, 2000, 8000), segments=8,
-            documents=400, top_ks=(2, 4), block_sizes=(7, 15, 31, 63, 127),
+            documents=400, top_ks=(2, 4), block_sizes=(7, 15, 25, 50, 100),
         ),
         Size(
             name="paper",
@@ -119,8 +107,9 @@ SIZES = {
                 num_key_value_heads=8, max_position_embeddings=1 << 16, tie_word_embeddings=True,
                 pad_vocab_to=50304, residual_scale=True,
             ),
-            window=512, per_block=50, rows=128, steps=240_000, rates=(2e-3,), lengths=(512, 2048, 4096, 8192),
-            segments=64, documents=1 << 30, top_ks=(2, 3, 4), block_sizes=(7, 15, 31, 63, 127),
+            preset="paper-12-layer-lm", window=512, per_block=50, rows=16, steps=240_000, rates=(2e-3,),
+            lengths=(512, 2048, 4096, 8192), segments=64, documents=1 << 30, top_ks=(2, 3, 4),
+            block_sizes=(25, 50, 100),
         ),
     )
 }  # fmt: skip

@@ -24,8 +24,9 @@ KEYS = (
 
 
 def language(experiment: Experiment, seeds: int) -> list[Row]:
-    """The paper's table 1: perplexity by length, with the tokens that a query attends to."""
-    return _perplexities(experiment, "language", ARMS, seeds)
+    """The paper's table 1: perplexity by length, window, blocks kept and blocks read, with the tokens that a query
+    attends to."""
+    return _perplexities(experiment, "language", ARMS, seeds, grid=True)
 
 
 def blocks(experiment: Experiment, seeds: int) -> list[Row]:
@@ -52,33 +53,26 @@ def choice(experiment: Experiment, seeds: int) -> list[Row]:
     return experiment.rows_of("choice", ["landmark"], seeds, score)
 
 
-def cache(experiment: Experiment, seeds: int) -> list[Row]:
-    """Future work of the paper: training with a cache, whose blocks are read through their landmarks."""
-    return _perplexities(experiment, "cache", ["landmark", "landmark-cache"], seeds)
+TABLES = {"language": language, "choice": choice, "blocks": blocks, "passages": passages, "passkey": passkey}
 
 
-TABLES = {
-    "language": language, "choice": choice, "blocks": blocks, "cache": cache,
-    "passages": passages, "passkey": passkey,
-}  # fmt: skip
-
-
-def _perplexities(experiment: Experiment, table: str, names: Sequence[str], seeds: int) -> list[Row]:
+def _perplexities(
+    experiment: Experiment, table: str, names: Sequence[str], seeds: int, *, grid: bool = False
+) -> list[Row]:
     """Perplexity of these arms by length."""
     size = experiment.size
 
     def score(arm: Arm, model: LandmarkModel) -> list[Row]:
         tokens, top_ks = experiment.heldout(), (0, *size.top_ks)
-        return [
-            row for length in size.lengths for row in evaluate(arm, model, tokens, length, top_ks, experiment.answers)
-        ]
+        found = (evaluate(arm, model, tokens, n, top_ks, grid=grid) for n in size.lengths)
+        return [row for rows in found for row in rows]
 
     return experiment.rows_of(table, names, seeds, score)
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
-    """One row for all seeds: mean perplexity (or accuracy) and, from two seeds on, its standard deviation; of `answers`
-    the mean perplexity, of other figures the mean.
+    """One row for all seeds: mean perplexity (or accuracy) and, from two seeds on, its standard deviation; of
+    other figures the mean.
 
     `paired`, where a row has a loss: by how many nats it is above that of the first arm, for the same seed and length;
     with the standard error of this difference, which is smaller than that of either, since both read the same text."""
@@ -107,10 +101,6 @@ def _merged(same: Sequence[Row]) -> Row:
         above = [row["above"] for row in same if "above" in row]
         shown["paired"] = statistics.mean(above) if above else None
         shown["paired_error"] = statistics.stdev(above) / len(above) ** 0.5 if len(above) > 1 else None
-    if "answer_loss" in same[0]:
-        shown["answers"] = statistics.mean(perplexity_of(row["answer_loss"]) for row in same)
-    if "dropped" in same[0]:
-        shown["dropped"] = statistics.mean(row["dropped"] for row in same)
     name = measure(same[0])
     values = [row[name] if name in row else perplexity_of(row["loss"]) for row in same]
     spread = statistics.stdev(values) if len(values) > 1 else None
@@ -140,7 +130,7 @@ def _plot(rows: Sequence[Row], file: Path, title: str) -> None:
     axes = figure.add_subplot(xlabel="raw tokens of a segment", ylabel=measure(rows[0]), title=title)
     lines: dict[str, list[Row]] = {}
     for row in rows:
-        label = ", ".join(str(row[key]) for key in ("arm", "choice", "positions", "passages", "cutoff") if key in row)
+        label = ", ".join(str(row[key]) for key in ("arm", "choice", "passages") if key in row)
         label += f", stride {row['stride']}" if "stride" in row else ""
         lines.setdefault(f"{label}, k={row['k']}" if row["arm"].startswith("landmark") else label, []).append(row)
     for label, points in lines.items():

@@ -1,3 +1,4 @@
+import gzip
 import json
 import lzma
 from itertools import islice
@@ -146,3 +147,23 @@ def test_a_token_file_holds_the_documents_and_notices_a_cut(tmp_path: Path) -> N
 def test_an_unknown_kind_of_text_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="convert it first"):
         next(read_documents(tmp_path / "book.epub"))
+
+
+def test_pg_19_is_a_folder_of_texts_and_proof_pile_lines_that_say_where_they_are_from(tmp_path: Path) -> None:
+    books = tmp_path / "train"
+    books.mkdir()
+    for number, text in ((2, "second"), (1, "first")):
+        (books / f"{number}.txt").write_text(text)
+    (books / "metadata.csv").write_text("1,2")
+    assert list(read_documents(books)) == ["first", "second"]
+    lines = [
+        {"text": "a proof", "meta": json.dumps({"config": "formal"})},
+        {"text": "a paper", "meta": json.dumps({"config": "arxiv"})},
+        {"text": "another", "meta": {"config": "arxiv"}},
+        {"text": "of nowhere"},
+    ]
+    pile = tmp_path / "proofpile_train_0.jsonl.gz"
+    with gzip.open(pile, "wt") as out:
+        out.writelines(json.dumps(line) + "\n" for line in lines)
+    assert list(read_documents(pile, "arxiv")) == ["a paper", "another"]
+    assert len(list(read_documents(pile))) == 4
