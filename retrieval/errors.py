@@ -86,7 +86,7 @@ class MemoryMismatch(CairnError):
             f"The stored memory does not belong to this model: {names} "
             f"{'differs' if len(fields) == 1 else 'differ'}.{' ' + detail if detail else ''} "
             "Open the library with the model that made it, or read every document again with this one: "
-            "`cairn repair --reingest`."
+            "`cairn repair --reingest` (with `--later` in the background, while a server answers)."
         )
         self.fields = tuple(fields)
 

@@ -44,14 +44,16 @@ class Maintenance:
         self.view.check_administrator()
         return maintenance.verify(self.view.workspace, texts=texts)
 
-    def repair(self, *, reingest: bool = False) -> RepairReport:
+    def repair(self, *, reingest: bool = False, later: bool = False) -> RepairReport:
         """Make damaged parts of the memory again; `reingest`: also read all documents again that were read by another
-        model, or by an older version that left out something."""
+        model, or by an older version that left out something; `later`: in the background, by whoever works on the
+        queue."""
         self.view.check_administrator()
         workspace, index = self.view.workspace, self.view.index
         if not reingest:
             return maintenance.repair(workspace, index)
-        return maintenance.reingest(workspace, index, self.view.passages.forget, Jobs(self.view).run)
+        run = None if later else Jobs(self.view).run
+        return maintenance.reingest(workspace, index, self.view.passages.forget, run)
 
     def gc(self, *, grace_seconds: float = GRACE_SECONDS) -> GcReport:
         """Sweep files that no row names into the trash, and empty it of what was swept that long ago; 0: of everything,

@@ -110,17 +110,21 @@ def repair(
     reingest: Annotated[
         bool, typer.Option("--reingest", help="Read documents again that another model or an older version read.")
     ] = False,
+    later: Annotated[
+        bool, typer.Option("--later", help="With --reingest: leave the reading to `cairn serve` or `cairn work`.")
+    ] = False,
 ) -> None:
     """Read damaged documents again from their originals.
 
     Exit status 1 if one could not be.
     """
     with call.library(backup=True) as library:
-        report = library.maintenance.repair(reingest=reingest)
+        report = library.maintenance.repair(reingest=reingest, later=later)
+        waiting = library.maintenance.figures().jobs.get("queued", 0)
     for document, reason in () if call.as_json else report.failed:
         tell(f"not repaired: {one_line(document, 300)}: {reason}")
-    again = f"{len(report.repaired)} documents read again, {report.blocks:,} blocks"
-    call.write(report.to_dict(), f"{again}, in {duration(report.seconds)}.")
+    again = f"{len(report.repaired)} documents read again, {report.blocks:,} blocks, in {duration(report.seconds)}."
+    call.write(report.to_dict(), f"{waiting} documents wait to be read again." if later else again)
     if report.failed:
         raise typer.Exit(1)
 

@@ -222,12 +222,13 @@ def reingest(
     workspace: Workspace,
     index: MemoryIndex,
     forget_texts: Callable[[Sequence[str]], None],
-    run_job: Callable[[str], Job],
+    run_job: Callable[[str], Job] | None,
 ) -> RepairReport:
     """Read every document again, from its original, whose memory was made by another model (or by none), or whose text
     lacks what its format has gained since.
 
     All documents are reassigned to this model first, then the jobs are run: after a crash they resume by themselves.
+    `run_job` None: they are left to the queue, whose workers read them while others are asked about.
     """
     began = time.monotonic()
     loaded = workspace.loaded(any_memory=True)
@@ -248,7 +249,8 @@ def reingest(
             continue
         forget_texts([document.id])
         _drop_shards(workspace, index, names)
-    if failed and any(document.fingerprint != digest for document in workspace.catalogue.documents()):
+    unassigned = failed and any(document.fingerprint != digest for document in workspace.catalogue.documents())
+    if unassigned or run_job is None:
         return RepairReport((), tuple(failed), 0, time.monotonic() - began)
     done = []
     for job in reversed(workspace.catalogue.jobs(active_only=True)):

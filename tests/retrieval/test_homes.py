@@ -82,6 +82,16 @@ def test_reading_again_hands_the_documents_to_another_model(library, three, open
     assert other.maintenance.verify().ok and not other.maintenance.verify().orphans
 
 
+def test_documents_may_be_read_again_in_the_background_one_by_one(library, three, open_library):
+    other = open_library(model=tiny_model(block_size=BLOCK_SIZE, seed=2, window_blocks=4, context_blocks=2))
+    assert other.maintenance.repair(reingest=True, later=True).repaired == ()
+    waiting = other.jobs.list(active_only=True)
+    assert sorted(job.source for job in waiting) == ["fox.txt", "rain.txt", "whale.txt"]
+    assert {job.note for job in waiting} == {"read again for another model"}
+    assert other.jobs.run(waiting[0].id).state == "done"
+    assert {passage.document_id for passage in other.search("What do they do?", 9)} == {waiting[0].document_id}
+
+
 def test_the_library_opens_without_the_model(open_library, three, library):
     def must_not_load():
         raise AssertionError("the model was loaded")

@@ -82,7 +82,7 @@ def test_verify_fails_when_anything_is_damaged_and_repair_mends_it(commands: Com
 def test_repair_reports_what_it_could_not_do(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def fails(_maintenance: Maintenance, *, reingest: bool = False) -> RepairReport:
+    def fails(_maintenance: Maintenance, *, reingest: bool = False, later: bool = False) -> RepairReport:
         asked.append(reingest)
         return RepairReport((), (("d1", "The original is gone."),), 0, 0.2)
 
