@@ -1,6 +1,6 @@
 """Is what is shown of attention true? Attention by block against what leaving the block out does to the answer.
 
-    python benchmarks/quality/evidence.py --model FOLDER [--documents 24] [--sentences 250] [--k 4] [--out FILE.json]
+    python benchmarks/quality/evidence.py --model MODEL [--documents 24] [--sentences 250] [--k 4] [--max-tokens 7]
 
 Documents with a pass key are stored and asked about; a language model with landmarks answers, for each token of each
 head by itself. Every block that got attention (at most 12 an answer) is left out of the softmax once, which is the
@@ -65,17 +65,18 @@ class Measured:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="folder of a landmark language model that says pass keys")
+    parser.add_argument("--model", required=True, help="a landmark language model that says pass keys")
     parser.add_argument("--documents", type=int, default=24)
     parser.add_argument("--sentences", type=int, default=250, help="of filler in a document at most")
     parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--max-tokens", type=int, default=7, help="of an answer; more for one in whole sentences")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         Library.open(Path(folder) / "home", load_backbone(given.model)) as library,
     ):
-        measured = answers(library, Path(folder), given.documents, given.sentences, given.k)
+        measured = answers(library, Path(folder), given)
         fitted_YH, rows = compared(measured)
     result = {
         "machine": machine.described(),
@@ -106,15 +107,16 @@ def compared(measured: Sequence[Measured]) -> tuple[Tensor, dict[str, dict[str, 
     return fitted_YH, {name: figures(measured[half:], way) for name, way in ways.items()}
 
 
-def answers(library: Library, folder: Path, documents: int, sentences: int, k: int) -> list[Measured]:
-    rng, measured = random.Random(11), []
-    for number in range(documents):
-        text, key = text_with_key(rng, sentences)
+def answers(library: Library, folder: Path, given: argparse.Namespace) -> list[Measured]:
+    rng, measured, k = random.Random(11), [], given.k
+    for number in range(given.documents):
+        text, key = text_with_key(rng, given.sentences)
         file = folder / f"{number}.txt"
         file.write_text(text)
         job = library.jobs.run(library.documents.submit(file).id)
         assert job.state == "done" and job.document_id is not None, job.error
-        *_, answer = library.ask(QUESTION, within=Scope((job.document_id,)), k=k, max_tokens=7, voters="token")
+        within, most = Scope((job.document_id,)), given.max_tokens
+        *_, answer = library.ask(QUESTION, within=within, k=k, max_tokens=most, voters="token")
         assert isinstance(answer, Answer)
         measured.append(measured_of(library, answer, text, key, k))
     return measured
@@ -147,7 +149,7 @@ def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -
         torch.tensor(effects([[number] for number in range(len(ids))])),
         [rows[one].start < stated.stop and stated.start < rows[one].end for one in ids],
         lambda numbers: effects([numbers])[0],
-        answer.text.lstrip().startswith(str(key)),
+        str(key) in answer.text,
         answer.check is not None and answer.check.decided,
     )
 
