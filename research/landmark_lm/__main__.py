@@ -13,6 +13,7 @@ from model.checkpoint.adapter import Base, read_base
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import add_landmark_token, load_backbone
+from research.landmark_lm.block_sizes import compare
 from research.landmark_lm.evaluation import Amounts, evaluate
 from research.landmark_lm.export import export_adapter
 from research.landmark_lm.lora import adapt, train_all
@@ -147,6 +148,22 @@ def check(
         figures[name] = line
         (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     typer.echo(write_report(folder, figures))
+
+
+@app.command("blocks")
+def compare_blocks(
+    data: Annotated[Path, typer.Argument(help="Folder with qa/squad11.train and .dev.")],
+    out: Annotated[Path, typer.Argument(help="Folder for block_sizes.json.")],
+    base: BaseOption = None,
+    passages: Annotated[int, typer.Option(help="Passages that questions are taught about; half as many to ask.")] = 500,
+    steps: Annotated[int, typer.Option(help="Of each kind of landmark.")] = 300,
+    threads: Threads = 1,
+) -> None:
+    """Retrieval by the size of blocks, landmarks in a block, and layer, with the network as it is."""
+    torch.set_num_threads(threads)
+    layout = Layout(block_size=1 << 20, blocks=1, rank=0)  # no text fills a block: all are read without landmarks
+    model, _ = open_landmark_lm(base, layout, device="cpu", dtype="bfloat16")
+    compare(Tokens(model, Shape(blocks=1), room=252), data, out, passages=passages, steps=steps, say=typer.echo)
 
 
 if __name__ == "__main__":

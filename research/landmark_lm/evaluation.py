@@ -111,12 +111,13 @@ def question_figures(tokens: Tokens, contexts: Sequence[Context], amounts: Amoun
     library = read_passages(model, passages)
     asked = rng.sample(asked, min(amounts.questions, len(asked)))
     marks: dict[str, list[tuple[float, float]]] = {}
-    ranks, lexical = [], _bm25_ranks(model, passages, library, asked)
-    for passage, question, gold, first, last in asked:
+    raw = model.config.tokens_per_block
+    right = [_gold(model, library, passage, first, last) for passage, _, _, first, last in asked]
+    texts = [model.decode(ids[at : at + raw]) for ids in passages for at in range(0, len(ids), raw)]
+    ranks, lexical = list[int](), bm25_ranks(texts, [question for _, question, *_ in asked], right)
+    for (passage, question, gold, _, _), blocks_of_answer in zip(asked, right, strict=True):
         votes_N = landmark_votes(model, library.memory, model.prompt(question).ids, policy)
-        ranks.append(
-            min(int((votes_N > votes_N[block]).sum()) for block in _gold(model, library, passage, first, last))
-        )
+        ranks.append(min(int((votes_N > votes_N[block]).sum()) for block in blocks_of_answer))
         ways: dict[str, MemoryReader] = {
             "memory": library.memory,
             "gold_passage": PartOfMemory(library.memory, blocks=library.blocks_of(passage)),
@@ -141,20 +142,14 @@ def _gold(model: LandmarkModel, library: Library, passage: int, first: int, last
     return range(start + first // raw, start + (last - 1) // raw + 1)
 
 
-def _bm25_ranks(
-    model: LandmarkModel,
-    passages: Sequence[Sequence[int]],
-    library: Library,
-    asked: Sequence[tuple[int, str, str, int, int]],
-) -> list[int]:
-    raw = model.config.tokens_per_block
-    texts = [model.decode(ids[at : at + raw]) for ids in passages for at in range(0, len(ids), raw)]
+def bm25_ranks(texts: Sequence[str], questions: Sequence[str], gold: Sequence[Sequence[int]]) -> list[int]:
+    """For each question how many texts score higher than the best of its right ones."""
     index, ranks = bm25s.BM25(), []
     index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
-    for passage, question, _, first, last in asked:
+    for question, right in zip(questions, gold, strict=True):
         (words,) = bm25s.tokenize([question], stopwords="en", return_ids=False, show_progress=False)
         scores = index.get_scores(words)
-        ranks.append(min(int((scores > scores[block]).sum()) for block in _gold(model, library, passage, first, last)))
+        ranks.append(min(int((scores > scores[text]).sum()) for text in right))
     return ranks
 
 

@@ -106,10 +106,11 @@ def read_contexts(files: Sequence[Path]) -> list[list[Context]]:
 class Tokens:
     """What a row is made of, in the model's tokens."""
 
-    def __init__(self, model: LandmarkModel, shape: Shape) -> None:
+    def __init__(self, model: LandmarkModel, shape: Shape, room: int | None = None) -> None:
+        """`room`: most tokens of a passage; None: as many as its blocks hold."""
         self.model, self.shape = model, shape
         self.end = int(model.tokenizer.eos_token_id)
-        self.room = model.config.tokens_per_block * shape.blocks
+        self.room = room or model.config.tokens_per_block * shape.blocks
 
     def prompt(self, question: str) -> list[int]:
         """The question in the model's template."""
