@@ -45,7 +45,7 @@ from model.reading.span_reader import FOLDER
 from retrieval.library import Library
 from retrieval.query.features import FEATURES, Sentences
 from retrieval.query.question import Question
-from retrieval.query.rank import candidate_sentences, choose, quotable_blocks, score_sentences
+from retrieval.query.rank import candidate_sentences, quotable_blocks, quote_best, score_sentences
 from retrieval.query.retrieve import retrieve
 from retrieval.query.sentences import Quotation
 from retrieval.query.whole_lists import with_whole_lists
@@ -93,7 +93,7 @@ class Shown:
 
     def quoted(self, ranker: Ranker) -> tuple[AnswerFeatures, float]:
         """What is known of the quotation, and how much of the answer it holds."""
-        (best,) = choose(score_sentences(self.sentences, ranker), 1)
+        (best,) = quote_best(score_sentences(self.sentences, ranker), 1)
         return best.features, self.held([self.quoted_text(best)]) if self.answerable else 0.0
 
 
@@ -106,7 +106,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
     question = Question(text=row["question"], k=DEFAULT_K, anyway=True)
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = with_whole_lists(passages, retrieve(workspace, index, snapshot, question))
-        found, candidates = retrieved.found, retrieved.candidates
+        found, candidates = retrieved.search_result, retrieved.candidates
         quotable = quotable_blocks(workspace, passages, candidates)
         sentences = candidate_sentences(
             workspace,

@@ -170,8 +170,7 @@ class Library:
 
     @catalogue_errors()
     def search(self, query: str, k: int = DEFAULT_K, *, within: Scope | None = None) -> list[Passage]:
-        """Passages by the attention that the query gives them, best first; exactly k unless the scope holds fewer
-        blocks."""
+        """Passages by how well they match the query, best first; exactly k unless the scope holds fewer blocks."""
         from retrieval.query.search import search
 
         return search(self.view.workspace, self.view.index, self.view.passages, encodable(query), k, within)
@@ -200,8 +199,9 @@ class Library:
         "summarise" names documents. `max_tokens` None: as suits the writer or the model. `anyway`: quote from the
         nearest passages even where the documents do not seem to say.
         """
+        from retrieval.query.answer import Answerer
         from retrieval.query.question import Question
-        from retrieval.writers.written import answerer
+        from retrieval.writers.written import WrittenAnswerer
 
         writer = None if quote or anyway else self.writer
         if whole and writer is None:
@@ -219,9 +219,10 @@ class Library:
             earlier=tuple(earlier),
             whole=whole,
         )
+        parts = (self.view.workspace, self.view.index, self.view.passages, asked)
+        answerer = Answerer(*parts) if writer is None else WrittenAnswerer(*parts, writer)
         with catalogue_errors():
-            answering = answerer(self.view.workspace, self.view.index, self.view.passages, asked, writer).run(cancelled)
-            yield from self._while_allowed(answering)
+            yield from self._while_allowed(answerer.run(cancelled))
 
     def _while_allowed(self, items: Iterator[_Item]) -> Iterator[_Item]:
         """Raises AccessChanged once the account is gone, or a collection is no longer shared with it."""

@@ -21,8 +21,8 @@ import torch
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import DeletedMeanwhile
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.query.computed import decoded_from_rows
-from retrieval.query.decode import Decoded, Decoder
+from retrieval.query.computed import draft_from_rows
+from retrieval.query.draft import AnswerSelector, DraftAnswer
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
@@ -67,42 +67,42 @@ class Answerer:
             self._workspace.scheduler.question_open(),
             self._index.open_snapshot(self._workspace.catalogue) as snapshot,
         ):
-            decoder = Decoder(self._workspace, self._index, self._passages, self._question)
-            found = retrieve(self._workspace, self._index, snapshot, self._question)
-            self._passages.blocks(found.block_ids)
-            retrieved = with_whole_lists(self._passages, found)
-            decoded = decoded_from_rows(self._workspace, self._passages, retrieved)
-            if decoded is not None:
-                yield from decoded.tokens
+            selector = AnswerSelector(self._workspace, self._index, self._passages, self._question)
+            retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
+            self._passages.blocks(retrieved.block_ids)
+            retrieved = with_whole_lists(self._passages, retrieved)
+            draft = draft_from_rows(self._workspace, self._passages, retrieved)
+            if draft is not None:
+                yield from draft.tokens
             else:
-                decoded = yield from decoder.decode(retrieved, cancelled)
-            evidence = self._evidence(retrieved, decoded)
-            answer = self._assemble(retrieved, decoded, evidence)
+                draft = yield from selector.tokens(retrieved, cancelled)
+            evidence = self._evidence(retrieved, draft)
+            answer = self._assemble(retrieved, draft, evidence)
             store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
 
-    def _assemble(self, retrieved: Retrieved, decoded: Decoded, evidence: _Evidence) -> Answer:
+    def _assemble(self, retrieved: Retrieved, draft: DraftAnswer, evidence: _Evidence) -> Answer:
         question, loaded = self._question, self._workspace.opened
-        tokens, reading = decoded.tokens, decoded.reading
+        tokens, reading = draft.tokens, draft.reading
         text = "".join(token.text for token in tokens).strip()
         return Answer(
             id=uuid4().hex,
             conversation_id=question.conversation_id,
             question=question.text,
-            text=text or ("" if decoded.interrupted else NOTHING_FOUND),
-            found=bool(text) or decoded.interrupted,
-            confidence=retrieved.found.confidence,
-            quote=retrieved.quote and not decoded.rows,
+            text=text or ("" if draft.interrupted else NOTHING_FOUND),
+            found=bool(text) or draft.interrupted,
+            confidence=retrieved.search_result.confidence,
+            quote=retrieved.quote and not draft.rows,
             tokens=tuple(tokens),
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
-            memory_share=reading.mass.memory_share if reading and reading.mass else 0.0,
+            memory_share=reading.mass.memory_share if reading else 0.0,
             layers=loaded.model.memory_layers if evidence.attention_map else (),
             heads=loaded.model.num_heads if evidence.attention_map else 0,
             heat=evidence.attention_map,
             timings=Timings(
                 retrieved.finished_at - self._began,
-                decoded.first_token_at - self._began if decoded.first_token_at else 0.0,
+                draft.first_token_at - self._began if draft.first_token_at else 0.0,
                 time.perf_counter() - self._began,
             ),
             model=loaded.model.source or "model",
@@ -114,9 +114,9 @@ class Answerer:
                 "space": reading.space if reading else None,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
-                "survey": retrieved.quote and not decoded.rows and asks_for_a_survey(question.text),
+                "survey": retrieved.quote and not draft.rows and asks_for_a_survey(question.text),
                 "anyway": question.anyway,
-                "interrupted": decoded.interrupted,
+                "interrupted": draft.interrupted,
                 "scope": (question.scope or Scope()).to_dict(),
                 "asked": retrieved.asked,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
@@ -124,18 +124,18 @@ class Answerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            other_sentences=tuple(quoted_sentences(self._passages, decoded, decoded.quotations[1:])) if tokens else (),
-            quotation=next(quoted_sentences(self._passages, decoded, decoded.quotations[:1]), None) if tokens else None,
-            outcome=decoded.outcome if text or decoded.interrupted else "not_found",
-            decided_by=decoded.decided_by,
-            probability=decoded.probability(decoded.quotations[0].share) if text and decoded.quotations else None,
-            check=self._check(retrieved, decoded),
+            other_sentences=tuple(quoted_sentences(self._passages, draft, draft.quotations[1:])) if tokens else (),
+            quotation=next(quoted_sentences(self._passages, draft, draft.quotations[:1]), None) if tokens else None,
+            outcome=draft.outcome if text or draft.interrupted else "not_found",
+            decided_by=draft.decided_by,
+            probability=draft.probability(draft.quotations[0].share) if text and draft.quotations else None,
+            check=self._check(retrieved, draft),
         )
 
-    def _check(self, retrieved: Retrieved, decoded: Decoded) -> EvidenceCheck | None:
+    def _check(self, retrieved: Retrieved, draft: DraftAnswer) -> EvidenceCheck | None:
         """The effect of leaving out the block read most, compared with that of some others."""
-        mass = decoded.reading.mass if decoded.reading is not None else None
-        if mass is None or decoded.interrupted or not mass.masses:
+        mass = draft.reading.mass if draft.reading is not None else None
+        if mass is None or draft.interrupted or not mass.masses:
             return None
         best = max(mass.masses, key=lambda c: (mass.masses[c], c))
         # Of all that was read, but for the neighbours of the best in the text, which may hold the rest of its answer.
@@ -143,29 +143,29 @@ class Answerer:
         drawn = random.Random(0).sample(others, min(OTHERS_LEFT_OUT, len(others)))
         reader = LandmarkReader(self._workspace, self._index, self._question)
         candidates, model = retrieved.candidates, self._workspace.opened.model
-        answer_ids = [token.token_id for token in decoded.tokens if token.token_id >= 0]
+        answer_ids = [token.token_id for token in draft.tokens if token.token_id >= 0]
         prompt_ids = model.prompt(retrieved.asked).ids
         _, effects = reader.effects(prompt_ids, answer_ids, candidates.reader(), [(c,) for c in (best, *drawn)])
         effect, of_others = effects[best,], tuple(effects[c,] for c in drawn)
         return EvidenceCheck(candidates.block_ids[best], effect, of_others, effect < min((0.0, *of_others)))
 
-    def _evidence(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
-        if not decoded.tokens:
+    def _evidence(self, retrieved: Retrieved, draft: DraftAnswer) -> _Evidence:
+        if not draft.tokens:
             return self._only_found(retrieved)
-        if decoded.rows:
-            passages = self._passages.passages(join_neighbours(decoded.rows, self._question.k, max), max)
+        if draft.rows:
+            passages = self._passages.passages(join_neighbours(draft.rows, self._question.k, max), max)
             return _Evidence(passages, self._near_misses(retrieved, passages), {}, ())
-        if decoded.reading is not None and decoded.reading.mass is not None:
-            return self._attended(retrieved, decoded.reading.mass)
-        return self._found(retrieved, decoded)
+        if draft.reading is not None:
+            return self._attended(retrieved, draft.reading.mass)
+        return self._found(retrieved, draft)
 
-    def _found(self, retrieved: Retrieved, decoded: Decoded) -> _Evidence:
+    def _found(self, retrieved: Retrieved, draft: DraftAnswer) -> _Evidence:
         """The passages of the quoted sentence, then passages by their probability, or by search where nobody read."""
-        candidates, quoted = retrieved.candidates, decoded.quoted
-        scores_C, joined = candidates.retrieval_scores(retrieved.found.scores_C), retrieved.found.joined
+        candidates, quoted = retrieved.candidates, draft.quoted
+        scores_C, joined = candidates.retrieval_scores(retrieved.search_result.scores_C), retrieved.search_result.joined
         likely_C: Sequence[float] = [0.0] * len(candidates)
-        if decoded.shares_C:
-            likely_C, joined = [decoded.probability(share) or 0.0 for share in decoded.shares_C], max
+        if draft.shares_C:
+            likely_C, joined = [draft.probability(share) or 0.0 for share in draft.shares_C], max
             scores_C = torch.tensor(likely_C)
         order = sorted(range(len(candidates)), key=lambda c: (c not in quoted, -likely_C[c], candidates.rank_C[c]))
         hits = candidates.hits(order, scores_C)
@@ -193,12 +193,13 @@ class Answerer:
     def _near_misses(self, retrieved: Retrieved, shown: Sequence[Passage]) -> list[Passage]:
         """The best of the search that are not shown already."""
         known = {block_id for passage in shown for block_id in passage.block_ids}
-        found = hits_of(retrieved.candidates.snapshot, retrieved.found.positions_C, retrieved.found.scores_C)
-        return self._passages.passages([[hit] for hit in found if hit.block_id not in known][:NEAR_MISSES])
+        found = retrieved.search_result
+        hits = hits_of(retrieved.candidates.snapshot, found.positions_C, found.scores_C)
+        return self._passages.passages([[hit] for hit in hits if hit.block_id not in known][:NEAR_MISSES])
 
     def _only_found(self, retrieved: Retrieved) -> _Evidence:
         """Nothing was generated: the best search results are near misses."""
-        found = retrieved.found
+        found = retrieved.search_result
         hits = hits_of(retrieved.candidates.snapshot, found.positions_C, found.scores_C)
         near = self._passages.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
@@ -221,15 +222,15 @@ class _Evidence:
 
 
 def quoted_sentences(
-    builder: PassageBuilder, decoded: Decoded, quotations: Sequence[Quotation]
+    builder: PassageBuilder, draft: DraftAnswer, quotations: Sequence[Quotation]
 ) -> Iterator[QuotedSentence]:
     """These sentences with their places; those deleted meanwhile are left out."""
-    quotable = decoded.quotable
+    quotable = draft.quotable
     for one in quotations:
         assert quotable is not None
         passage = builder.sentence(quotable.hits(one), *quotable.span(one.places))
         if passage is not None:
-            if (likely := decoded.probability(one.share)) is not None:
+            if (likely := draft.probability(one.share)) is not None:
                 passage = replace(passage, score=likely)
             span = one.places[one.answer_span.start : one.answer_span.stop]
             start, end = quotable.span(span) if span else (passage.start_index,) * 2

@@ -18,7 +18,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.extraction import character_places
 from retrieval.extraction.table_rows import Piece, heading_of, named_cell, row_sentences
 from retrieval.index.terms import SMALL_WORDS, folded
-from retrieval.query.decode import Decoded
+from retrieval.query.draft import DraftAnswer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Retrieved
 from retrieval.query.sentences import Hit
@@ -81,11 +81,11 @@ class Computed:
     rows: Sequence[int]
 
 
-def decoded_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved: Retrieved) -> Decoded | None:
+def draft_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved: Retrieved) -> DraftAnswer | None:
     """The answer to a plain question, with the blocks of its rows; None for any other question."""
     if not (retrieved.quote and asks_to_compute(retrieved.asked)):
         return None
-    document_ids = list(dict.fromkeys(retrieved.candidates.snapshot.documents_of(retrieved.found.positions_C)))
+    document_ids = list(dict.fromkeys(retrieved.candidates.snapshot.documents_of(retrieved.search_result.positions_C)))
     tables, texts = [], {}
     for document_id in document_ids[:_MOST_DOCUMENTS]:
         texts[document_id] = passages.text(document_id)
@@ -106,7 +106,7 @@ def decoded_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved:
         for block in blocks
         if any(block.start < end and start < block.end for start, end in spans)
     ]
-    return Decoded([AnswerToken(answer.text, None, 0.0, ())], time.perf_counter(), rows=rows, outcome="found")
+    return DraftAnswer([AnswerToken(answer.text, None, 0.0, ())], time.perf_counter(), rows=rows, outcome="found")
 
 
 def _spans(answer: Computed, text: str) -> list[tuple[int, int]]:

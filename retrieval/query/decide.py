@@ -33,7 +33,7 @@ def confidence_of(ranking: Ranking, in_scope: int) -> float:
     return (0.5 * math.erfc(-z / math.sqrt(2))) ** in_scope
 
 
-def p_right_of_search(scores: Sequence[float], sentences: Sequence[float]) -> float:
+def match_margin(scores: Sequence[float], sentences: Sequence[float]) -> float:
     """How far the best of the found blocks and sentences stand out: the best block's score, plus its lead over the
     eighth, plus the lead of the best sentence over the next. Both best first.
 
@@ -54,12 +54,12 @@ def is_answerable(decision: Decision, confidence: float, in_scope: int, *, by_to
     return threshold is None or (not by_tokens and in_scope < FEW_BLOCKS) or confidence >= threshold
 
 
-def outcome_of_search(decision: Decision, p_right: float, in_scope: int, *, by_tokens: bool) -> Outcome:
+def outcome_of_search(decision: Decision, margin: float, in_scope: int, *, by_tokens: bool) -> Outcome:
     """Whether an answer that nobody read is more than a guess."""
     threshold = decision.sure_threshold
     if threshold is None or (not by_tokens and in_scope < FEW_BLOCKS):
         return "found"
-    return "found" if p_right >= threshold else "perhaps"
+    return "found" if margin >= threshold else "perhaps"
 
 
 def outcome_of_reading(ranker: Ranker, reader: SpanReader, best: Quotation) -> Outcome:

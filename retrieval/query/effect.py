@@ -12,7 +12,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, scope_positions
 from retrieval.query.answer import quoted_sentences
-from retrieval.query.decode import Decoder
+from retrieval.query.draft import AnswerSelector
 from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
@@ -64,11 +64,11 @@ def _quoted(
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question))
         left_out = snapshot.positions_of_blocks(question.without)
-        decoder = Decoder(workspace, index, builder, question)
-        decoded = decoder.decide(retrieved.over(retrieved.candidates.without(left_out)))
-        found = decoded.outcome != "not_found"
-        likely = decoded.probability(decoded.quotations[0].share) if decoded.quotations else None
-        sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None) if found else None
+        selector = AnswerSelector(workspace, index, builder, question)
+        draft = selector.decide(retrieved.over(retrieved.candidates.without(left_out)))
+        found = draft.outcome != "not_found"
+        likely = draft.probability(draft.quotations[0].share) if draft.quotations else None
+        sentence = next(quoted_sentences(builder, draft, draft.quotations[:1]), None) if found else None
     return found and sentence is not None, likely, sentence
 
 

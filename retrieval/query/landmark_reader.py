@@ -1,4 +1,4 @@
-"""The landmark language model as a reader: it writes the answer, and its attention chooses what it reads.
+"""A landmark language model writes the answer, and its attention chooses what it reads.
 
 - For each token, every memory layer and head chooses its blocks by their landmarks among the *whole* memory in scope:
   nothing stands between the question and that choice.
@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,36 +22,42 @@ from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.evidence import AnswerMass
 from retrieval.query.question import EncodedQuestion, Question
-from retrieval.query.read import Cancelled, Decider, Ranked, Reading
+from retrieval.query.retrieve import Candidates
 from retrieval.query.sentences import QuotableBlocks
-from retrieval.types.answers import NEEDS_WRITER, AnswerToken
+from retrieval.types.answers import NEEDS_WRITER, AnswerToken, Space
 
 BLOCKS_PER_TOKEN = 16
 """An answer's record keeps this many blocks for each token."""
 
 
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How an answer was written. `mass`: what attention read, by block, layer and head; `space`: what it chose from."""
+
+    mass: AnswerMass
+    space: Space
+    interrupted: bool
+
+
 class LandmarkReader:
     """Writes over the stored memory. `quotable`: word by word from there instead of in its own words."""
-
-    decides: Decider = "attention"
 
     def __init__(
         self, workspace: Workspace, index: MemoryIndex, question: Question, quotable: QuotableBlocks | None = None
     ) -> None:
         self._workspace, self._index, self._quotable = workspace, index, quotable
         self._model = workspace.opened.model
-        self.name = self._model.source
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
 
     def read(
-        self, query: EncodedQuestion, ranked: Ranked, cancelled: Cancelled
+        self, query: EncodedQuestion, candidates: Candidates, cancelled: Callable[[], bool]
     ) -> Generator[AnswerToken, None, Reading]:
-        """See `Reader`. Raises `InvalidRequest` for a model that only finds, and for a question with no room."""
-        model, candidates = self._model, ranked.candidates
+        """Yields the tokens as they come. Cancelled: the answer so far. Raises `InvalidRequest` for a model that only
+        finds, and for a question with no room."""
+        model = self._model
         if not model.writes:
             raise InvalidRequest(f"{model.source} only finds: it has no words of its own. {NEEDS_WRITER}")
         mass = AnswerMass(model.memory_layers, model.num_heads, model.evidence_weights_YH)
-        tokens: list[AnswerToken] = []
         steps = generate(
             model,
             query.prompt,
@@ -62,10 +68,8 @@ class LandmarkReader:
             cancelled=cancelled,
         )
         for step in self._in_slots(steps):
-            tokens.append(self._token(step, mass, candidates.block_ids))
-            yield tokens[-1]
-        text = "".join(token.text for token in tokens)
-        return Reading(self.name, text, tokens, mass=mass, space=candidates.space, interrupted=cancelled())
+            yield self._token(step, mass, candidates.block_ids)
+        return Reading(mass, candidates.space, cancelled())
 
     def _token(self, step: GeneratedToken, mass: AnswerMass, block_ids: Sequence[int]) -> AnswerToken:
         if step.id < 0:  # text that was held back; no token of its own

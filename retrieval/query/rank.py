@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -43,28 +42,6 @@ _HEAD = 200  # characters at the beginning of a document, where its header and i
 Read = Callable[[Sequence[ReadPassage]], SpanReading]
 _Choice = tuple[int, Sentence, range]
 """Number of a sentence, what to quote for it, and its answer span in tokens."""
-
-
-def best_sentences(
-    quotable: QuotableBlocks,
-    matches_QCL: Tensor,
-    text_of: Mapping[str, str],
-    *,
-    asked: QuestionTerms,
-    ranker: Ranker,
-    read: Read | None = None,
-    title_of: Mapping[str, str] = MappingProxyType({}),
-    count: int = 1,
-) -> list[Quotation]:
-    """The best sentences of different wording, best first. A single one without tokens if the blocks hold no text.
-
-    `matches_QCL`: see `late_interaction.token_matches`; `read`: see `SpanReader.read`, which also marks the answer in
-    each sentence.
-    """
-    sentences = sentences_of(quotable, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
-    if not sentences.items:
-        return [Quotation([], range(0))]
-    return choose(score_sentences(sentences, ranker), count)
 
 
 def sentences_of(
@@ -139,7 +116,7 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     return ScoredSentences(sentences, features_SF, scores_S, ranker)
 
 
-def choose(scored: ScoredSentences, count: int) -> list[Quotation]:
+def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     """Quotations of the best sentences: a sure one alone, a guess with its surroundings."""
     sentences, scores_S = scored.sentences, scored.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
@@ -147,7 +124,7 @@ def choose(scored: ScoredSentences, count: int) -> list[Quotation]:
     answer_spans = [range(0)] * len(items)
     if spans is not None:
         answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
-    chosen = list(_chosen(items, scores_S, answer_spans, count + MOST_AROUND))
+    chosen = list(_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]
     if spans is not None and not (_is_whole(best[1]) or scored.is_sure(best[0])):
         best = _with_context(items, _without(scores_S, sentences.others), best)
@@ -199,7 +176,7 @@ def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     return scores_S if all(unfit) else scores_S.masked_fill(torch.tensor(unfit), -torch.inf)
 
 
-def _chosen(
+def _of_different_wording(
     items: Sequence[Sentence], scores_S: Tensor, answer_spans: Sequence[range], count: int
 ) -> Iterator[_Choice]:
     """The best sentences of different wording, best first."""
@@ -291,21 +268,3 @@ def candidate_sentences(
         block=found.confidence,
         unmatched=found.unmatched,
     )
-
-
-def rank(
-    workspace: Workspace,
-    index: MemoryIndex,
-    passages: PassageBuilder,
-    found: SearchResult,
-    candidates: Candidates,
-    quotable: QuotableBlocks,
-    count: int,
-    *,
-    read: Read | None = None,
-) -> list[Quotation]:
-    """What is quoted of the best sentences of the candidates, best first."""
-    sentences = candidate_sentences(workspace, index, passages, found, candidates, quotable, read)
-    if not sentences.items:
-        return [Quotation([], range(0))]
-    return choose(score_sentences(sentences, workspace.opened.ranker), count)

@@ -108,7 +108,7 @@ class Retrieved:
     """The question with its words spelled as in the library."""
     asked: str
     """The question, made to stand alone with words of the conversation before it."""
-    found: SearchResult
+    search_result: SearchResult
     candidates: Candidates
     quote: bool
     answerable: bool
@@ -123,7 +123,7 @@ class Retrieved:
     @property
     def block_ids(self) -> list[int]:
         """Of the blocks found and of those that may be quoted, so that their rows are read together."""
-        positions = torch.cat((self.found.positions_C, self.candidates.positions_C[self.candidates.quotable_C]))
+        positions = torch.cat((self.search_result.positions_C, self.candidates.positions_C[self.candidates.quotable_C]))
         ids: list[int] = self.candidates.snapshot.blocks.ids_N[positions.numpy()].tolist()
         return ids
 

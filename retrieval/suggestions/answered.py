@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.query.decode import Decoder
+from retrieval.query.draft import AnswerSelector
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.retrieve import retrieve
@@ -38,8 +38,8 @@ class Asker:
 
     def _probability(self, question: Question, snapshot: MemorySnapshot, candidate: Candidate) -> float:
         retrieved = retrieve(self.workspace, self.index, snapshot, question)
-        decoder = Decoder(self.workspace, self.index, self.passages, question)
-        decided = decoder.decide(retrieved)
+        selector = AnswerSelector(self.workspace, self.index, self.passages, question)
+        decided = selector.decide(retrieved)
         if decided.outcome != "found" or decided.quotable is None or not decided.quotations:
             return 0.0
         quotation = decided.quotations[0]
@@ -49,7 +49,7 @@ class Asker:
         same = start < candidate.stop and candidate.start < end
         if candidate.kind == "heading":  # answered by what follows it
             same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING
-        sure = quotation.probability if quotation.probability is not None else retrieved.found.confidence
+        sure = quotation.probability if quotation.probability is not None else retrieved.search_result.confidence
         return sure if same else 0.0
 
 

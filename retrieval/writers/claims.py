@@ -26,11 +26,11 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.answer import quoted_sentences
-from retrieval.query.decode import Decoder
+from retrieval.query.draft import AnswerSelector
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.rank import quotable_blocks, rank
+from retrieval.query.rank import candidate_sentences, quotable_blocks, quote_best, score_sentences
 from retrieval.query.retrieve import choose_candidates, retrieve
 from retrieval.query.search import find_blocks, hits_of
 from retrieval.query.sentences import Hit
@@ -158,8 +158,9 @@ class ClaimChecker:
         return Support(sentence, said / len(words) if words else 0.0, missing)
 
     def _found(self, snapshot: MemorySnapshot, claim: str) -> list[Passage]:
-        """The sentences that landmark search finds for the claim."""
-        config = self._workspace.loaded().model.config
+        """The sentences that search finds for the claim."""
+        opened = self._workspace.loaded()
+        config = opened.model.config
         with naming_damage(self._index):
             found = find_blocks(self._workspace, snapshot, claim, 4 * _BLOCKS, self._scope)
         if not config.quotes_sentences:
@@ -170,7 +171,9 @@ class ClaimChecker:
         if not len(candidates):
             return []
         quotable = quotable_blocks(self._workspace, self._builder, candidates)
-        best = rank(self._workspace, self._index, self._builder, found, candidates, quotable, _SENTENCES)
+        parts = (self._workspace, self._index, self._builder)
+        sentences = candidate_sentences(*parts, found, candidates, quotable, None)
+        best = quote_best(score_sentences(sentences, opened.ranker), _SENTENCES) if sentences.items else []
         made = (self._builder.sentence(quotable.hits(one), *quotable.span(one.places)) for one in best if one.places)
         return [sentence for sentence in made if sentence is not None]
 
@@ -235,11 +238,11 @@ def search_quotation(
     builder = builder.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = retrieve(workspace, index, snapshot, alone)
-        decoded = Decoder(workspace, index, builder, alone).decide(retrieved)
-        sentence = next(quoted_sentences(builder, decoded, decoded.quotations[:1]), None)
-    if sentence is None or decoded.outcome == "not_found":
+        draft = AnswerSelector(workspace, index, builder, alone).decide(retrieved)
+        sentence = next(quoted_sentences(builder, draft, draft.quotations[:1]), None)
+    if sentence is None or draft.outcome == "not_found":
         return SearchQuotation(None, "not_found")
-    return SearchQuotation(sentence, decoded.outcome)
+    return SearchQuotation(sentence, draft.outcome)
 
 
 def is_supported(question: str, text: str, claims: Sequence[Claim], by_search: SearchQuotation, *, small: bool) -> bool:

@@ -21,7 +21,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import WriterError
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.index.terms import function_words
-from retrieval.query.answer import Answerer, store_answer
+from retrieval.query.answer import store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.types.answers import (
@@ -425,11 +425,3 @@ def _scored(passage: Passage, score: float) -> Passage:
     each = score / max(1, len(passage.blocks))
     blocks: tuple[PassageBlock, ...] = tuple(replace(block, score=each) for block in passage.blocks)
     return replace(passage, score=min(1.0, score), blocks=blocks)
-
-
-def answerer(
-    workspace: Workspace, index: MemoryIndex, passages: PassageBuilder, question: Question, writer: Writer | None
-) -> Answerer | WrittenAnswerer:
-    if writer is None:
-        return Answerer(workspace, index, passages, question)
-    return WrittenAnswerer(workspace, index, passages, question, writer)

@@ -8,7 +8,7 @@ import pytest
 
 from model.errors import ModelError
 from model.reading.ranker import AnswerFeatures, Decision, Ranker, log_odds
-from retrieval.query.decide import outcome_of_reading, outcome_of_search, p_right_of_search
+from retrieval.query.decide import match_margin, outcome_of_reading, outcome_of_search
 from retrieval.query.sentences import Quotation
 from tests.tiny_reader import tiny_reader
 
@@ -35,17 +35,17 @@ def judged(
 def test_what_stands_out_is_surer_than_what_has_rivals():
     alone, among_rivals = [0.7, 0.5, 0.4], [0.7, 0.69, 0.68]
     one, two, three = (
-        p_right_of_search(alone, [0.7, 0.4]),
-        p_right_of_search(among_rivals, [0.7, 0.4]),
-        p_right_of_search(among_rivals, [0.7, 0.69]),
+        match_margin(alone, [0.7, 0.4]),
+        match_margin(among_rivals, [0.7, 0.4]),
+        match_margin(among_rivals, [0.7, 0.69]),
     )
     assert one > two > three
-    assert p_right_of_search(alone, [0.7]) == pytest.approx(1.0) and p_right_of_search([], []) == 0.0
+    assert match_margin(alone, [0.7]) == pytest.approx(1.0) and match_margin([], []) == 0.0
 
 
 def test_a_block_far_down_the_ranking_does_not_make_the_first_surer():
     near = [0.7] * 8
-    assert p_right_of_search([*near, 0.1], [0.7, 0.7]) == p_right_of_search(near, [0.7, 0.7])
+    assert match_margin([*near, 0.1], [0.7, 0.7]) == match_margin(near, [0.7, 0.7])
 
 
 def test_below_the_threshold_an_answer_is_a_guess_and_without_one_it_never_is():

@@ -8,8 +8,8 @@ import torch
 
 from model.reading.ranker import Ranker
 from model.reading.span_reader import FoundSpan, SpanReading
-from retrieval.query import rank
 from retrieval.query.features import QuestionTerms
+from retrieval.query.rank import quote_best, score_sentences, sentences_of
 from retrieval.query.retrieve import with_neighbours
 from retrieval.query.sentences import QuotableBlocks
 from retrieval.types.answers import Answer, AnswerToken, Timings
@@ -26,9 +26,11 @@ _STORED = json.loads((FOLDER / "ranker.json").read_text())
 SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
 
 
-def best_sentences(quotable, matches_QCL, text_of, *, question="", ranker=SHIPPED, **given):
+def best_sentences(quotable, matches_QCL, text_of, *, question="", ranker=SHIPPED, read=None, title_of=None, count=1):
     """As the shipped ranker has them."""
-    return rank.best_sentences(quotable, matches_QCL, text_of, asked=QuestionTerms(question), ranker=ranker, **given)
+    asked, title_of = QuestionTerms(question), title_of or {}
+    found = sentences_of(quotable, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    return quote_best(score_sentences(found, ranker), count)
 
 
 def blocks_of(model, text, document_id="d"):
