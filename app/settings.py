@@ -110,8 +110,8 @@ class Settings(BaseSettings):
     )
     span_reader: bool = Field(
         default=True,
-        description="Read the passages found together with the question before a sentence is quoted; `false`: stored "
-        "keys alone choose it.",
+        description="Read the passages found together with the question before a sentence is quoted; `false`: it is "
+        "chosen by stored keys, by names and by versions.",
     )
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",

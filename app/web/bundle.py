@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from app.web import gradio_styles
+from retrieval.extraction.formats import FORMATS
 from retrieval.types.answers import (
     FOR_WRITERS,
     FROM_ITSELF,
@@ -122,7 +123,8 @@ def _of(module: str) -> str:
 
 
 def page_words() -> str:
-    """The module `words.js`: what `retrieval.types.answers` says, the mark, and which style sheets Gradio has."""
+    """The module `words.js`: what `retrieval.types.answers` and the table of formats say, the mark, and which style
+    sheets Gradio has."""
     values = {
         "OUTCOMES": OUTCOMES,
         "WHO_CHOSE": WHO_CHOSE,
@@ -132,6 +134,9 @@ def page_words() -> str:
         "WRITER_SET_UP": WRITER_SET_UP,
         "QUOTED_INSTEAD": QUOTED_INSTEAD,
         "SET_ASIDE": SET_ASIDE,
+        "DRAWN_KINDS": [each.kind for each in FORMATS if each.drawn],
+        "CELL_KINDS": [each.kind for each in FORMATS if each.cells],
+        "KIND_OF_SUFFIX": {suffix: each.kind for each in FORMATS for suffix in each.suffixes},
         "MARK": mark_address(),
         "FRAME_STYLES": [f"./assets/{name}" for name in gradio_styles.sheet_names()],
     }

@@ -5,7 +5,7 @@
     match of some tokens for q     the best among them, at least 0
     score of some tokens           Euclidean norm of their matches over q; between 0 and 1
 
-- A sentence's score is that of its tokens: quotation chooses by it.
+- A sentence's score is that of its tokens, one of the features by which one is chosen to be quoted.
 - A block's score also counts its neighbours, because what a sentence is about is often named in the one before: the
   squares of its own matches and of the best of itself and its neighbours are averaged. Search ranks by it where the
   model is trained for it. Squares and neighbours were chosen on held-out training documents (docs/experiments.md).

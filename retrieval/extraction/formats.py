@@ -1,4 +1,5 @@
-"""The formats that can be read. The command line, the HTTP API, the web page and the sandbox all ask this table."""
+"""The formats that can be read. The command line, the HTTP API, the web page (`app.web.bundle.page_words`) and the
+sandbox all ask this table."""
 
 from __future__ import annotations
 
@@ -23,31 +24,31 @@ CODE_SUFFIXES = (
 
 @dataclass(frozen=True)
 class Format:
-    """One format. `kind` is kept in the catalogue and ends the name of the stored file.
-
-    `extractor` names a function (path, limits, password) -> ExtractedDocument as "module:function"; it is imported in
-    the sandbox only. One of `magic` stands at the start of every such file, or in its head if `magic_anywhere`; text
-    formats have none. `cells`: its text stands in cells, and the boxes of its characters are cells of sheets.
-    `drawn`: its pages can be drawn, and text recognised in them; `attached` names a function (path, limits) -> the
-    files in it, some of which may be such. The extractor of both also takes `recognised`, the folder of what was.
-    `tells_pages`: the extractor also takes `tell`, to be called with the pages read, their number, and the characters.
-    `ahead`: processes that wait for a file import the extractor; not where its libraries take a tenth of a second.
-    `newer`: the end of the name of today's format, in which LibreOffice writes the file before it is read.
-    """
+    """One format. Functions are named as "module:function" and imported in the sandbox only."""
 
     kind: str
+    """As in the catalogue; ends the name of the stored file."""
     label: str
     suffixes: tuple[str, ...]
     media_type: str
     extractor: str
+    """(path, limits, password) -> ExtractedDocument."""
     magic: tuple[bytes, ...] = ()
+    """One of these starts every such file; text formats have none."""
     magic_anywhere: bool = False
+    """It may also stand further on in the head of the file."""
     cells: bool = False
+    """Its text stands in cells of sheets, which are the boxes of its characters."""
     drawn: bool = False
+    """Its pages can be drawn, and text recognised in them. The extractor also takes `recognised`, its folder."""
     attached: str = ""
+    """(path, limits) -> the files in it, some of which may be pictures; then, too, the extractor takes `recognised`."""
     tells_pages: bool = False
+    """The extractor also takes `tell`, which it calls with the pages read, their number, and the characters."""
     ahead: bool = True
+    """Sandboxes import the extractor before there is a file; not where its libraries take a tenth of a second."""
     newer: str = ""
+    """Suffix of the present format, into which LibreOffice turns the file before it is read."""
 
     @property
     def may_hold_pictures(self) -> bool:

@@ -1,9 +1,8 @@
 """Which sentence of the candidates answers: features, weighed by the checkpoint's ranker, then what is quoted of it.
 
-A model that is not trained to write an answer can still quote one: the sentence whose stored keys best match the
-question's queries (`model.scoring.late_interaction`). These are the keys that attention reads, so nothing is encoded
-again. Where the checkpoint has a reader, it reads the candidates once more, with the question, and its probability is
-one feature among others.
+A model that is not trained to write an answer can still quote one. How well stored keys of a sentence match the
+question's queries is one feature (`model.scoring.late_interaction`); attention reads the same keys, so nothing
+is encoded again. Where the checkpoint has a reader, its probability is another.
 
 Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences.
 """

@@ -1,4 +1,4 @@
-"""Search: which blocks the question's attention would go to.
+"""Search: which blocks match a question.
 
 - Landmarks rank all blocks. Score of block n = sum over memory layers y, heads h and question tokens q of weight[y][h]
   * landmark logit[y, h, q, n] / Q. As the logarithm of a gate is its logit minus a term that is the same for all

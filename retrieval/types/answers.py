@@ -21,8 +21,8 @@ Outcome = Literal["found", "perhaps", "not_found"]
 """Of a question: an answer, a guess (the best candidates, to be shown as such), or nothing but the nearest passages."""
 
 DecidedBy = Literal["attention", "reader", "search", "rows", "writer"]
-"""Who chose the words of an answer: the attention of the model that wrote it, a reader that marked a sentence, search
-alone, the rows of a table that it was computed from, or a writer."""
+"""What chose the words of an answer: the attention of the model that wrote it, features of sentences with a reader's
+probability among them or without one (search), the rows of a table that it was computed from, or a writer."""
 
 Space = Literal["memory", "candidates"]
 """What attention chose from: all that is in scope, or the candidates of the search."""
@@ -144,8 +144,8 @@ QUOTED_INSTEAD: Final = "So a sentence is quoted."
 
 WHO_CHOSE: dict[DecidedBy, str] = {
     "attention": "Attention chose these passages among the stored blocks, and the model wrote the answer from them.",
-    "reader": "Search found these passages, and a reader chose the sentence. Attention decided nothing.",
-    "search": "Search found these passages, and their stored keys chose the sentence. Attention decided nothing.",
+    "reader": "Search found these passages, and the sentence was chosen with a reader. Attention decided nothing.",
+    "search": "Search found these passages, and the sentence was chosen without a reader. Attention decided nothing.",
     "rows": "Computed from the rows of one table, which are shown. No model chose anything.",
     "writer": "",
 }

@@ -1,11 +1,11 @@
 // What documents of a kind are made of.
 
 import { plural } from "./dom.js";
+import { CELL_KINDS, DRAWN_KINDS, KIND_OF_SUFFIX } from "./words.js";
 
-export const DRAWN = new Set(["pdf", "png", "jpg", "tif"]); // kinds of documents whose pages can be drawn
-export const CELLS = new Set(["xlsx", "xls", "ods", "csv", "tsv"]); // and those that are sheets
-// They are called like the usual end of a file's name.
-export const kindOf = (name) => name.split(".").pop().toLowerCase().replace("jpeg", "jpg").replace("tiff", "tif");
+export const DRAWN = new Set(DRAWN_KINDS); // kinds of documents whose pages can be drawn
+export const CELLS = new Set(CELL_KINDS); // and those that are sheets
+export const kindOf = (name) => KIND_OF_SUFFIX[name.slice(name.lastIndexOf(".")).toLowerCase()];
 
 const PARTS = { pptx: "slide", ppt: "slide", epub: "chapter" };
 

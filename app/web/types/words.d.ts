@@ -9,6 +9,10 @@ export const ONE_SENTENCE: string;
 export const WRITER_SET_UP: string[];
 export const QUOTED_INSTEAD: string;
 export const SET_ASIDE: string;
+/** Of the table of formats (retrieval/extraction/formats.py). */
+export const DRAWN_KINDS: string[];
+export const CELL_KINDS: string[];
+export const KIND_OF_SUFFIX: Record<string, string>;
 /** The mark of the product, as an address of its own content. */
 export const MARK: string;
 /** Addresses of the style sheets that the frame needs. */
