@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from retrieval.errors import catalogue_errors
-from retrieval.extraction.versions import older_note
+from retrieval.extraction.formats import older_note
 from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, matches
 from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import file_store, pages

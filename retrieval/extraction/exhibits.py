@@ -1,23 +1,14 @@
-"""Figures and tables of a document, found when it is read: where they are, what is written about them, their cells.
-
-Kept beside the places of its characters, and derived from the file like them.
-"""
+"""Figures and tables of a document, found when it is read: where they are, what is written about them, their cells."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedFigure, ExtractedTable
+from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedTable
 from retrieval.extraction.table_rows import Merged
 
-FILE = "exhibits.json"
-_MADE = 3  # counts what is found: what was kept before is found anew
 _MOST = 1000  # of each kind
 _MOST_CELLS = 200_000  # of all tables
 MOST_PICTURE_BYTES = 32 << 20  # of all pictures of a document, as they are kept
@@ -56,62 +47,14 @@ def table_of(page: int, caption: str, rows: Sequence[Sequence[str]]) -> Extracte
 
 
 def from_plain(plain: Mapping[str, Any]) -> Exhibits:
-    """From JSON of `asdict`. Raises ValueError, KeyError or TypeError for anything else."""
-    figures = [
-        ExtractedFigure(
-            int(one["page"]),
-            str(one["caption"]),
-            _box(one["box"]) if one["box"] is not None else None,
-            str(one["picture"]),
-            int(one["start"]) if one["start"] is not None else None,
-            int(one["width"]),
-            int(one["height"]),
-        )
-        for one in plain["figures"]
-    ]
-    tables = [
-        ExtractedTable(
-            int(one["page"]),
-            str(one["caption"]),
-            _box(one["box"]) if one["box"] is not None else None,
-            tuple(tuple(map(str, row)) for row in one["rows"]),
-        )
-        for one in plain["tables"]
-    ]
-    return Exhibits(tuple(figures), tuple(tables))
+    """From JSON of `asdict`. Raises ValueError for anything else."""
+    from pydantic import TypeAdapter  # takes as long as reading a short text
 
-
-def keep(folder: Path, text_digest: str, exhibits: Exhibits, pictures: Mapping[str, bytes]) -> None:
-    """Write them into `folder` (a document's page images), in place of older ones."""
-    folder.mkdir(exist_ok=True, mode=0o700)
-    for name, data in pictures.items():  # named after their content: one that is there is the same
-        if not (folder / name).is_file():
-            unfinished = folder / f".{uuid4().hex}"
-            unfinished.write_bytes(data)
-            unfinished.replace(folder / name)
-    unfinished = folder / f".{FILE}"
-    unfinished.write_text(json.dumps({"made": _MADE, "text": text_digest, **asdict(exhibits)}), encoding="utf-8")
-    unfinished.replace(folder / FILE)
-
-
-def kept(folder: Path, text_digest: str) -> Exhibits | None:
-    """None if none of this text are kept."""
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        is_current = plain["text"] == text_digest and plain.get("made") == _MADE
-        return from_plain(plain) if is_current else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _box(sides: Sequence[float]) -> ExtractedBox:
-    page, x0, y0, x1, y1 = sides
-    if not all(0 <= side <= 1 for side in (x0, y0, x1, y1)):
+    exhibits: Exhibits = TypeAdapter(Exhibits).validate_python(plain)
+    boxes = [one.box for one in exhibits.figures] + [one.box for one in exhibits.tables]
+    if not all(0 <= side <= 1 for box in boxes if box is not None for side in box[1:]):
         raise ValueError("a box beyond its page")
-    return ExtractedBox(int(page), float(x0), float(y0), float(x1), float(y1))
+    return exhibits
 
 
 def is_figure_caption(text: str) -> bool:

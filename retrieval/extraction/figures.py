@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 from urllib.parse import unquote_to_bytes
 
 from PIL import Image, ImageOps
@@ -82,9 +83,7 @@ class Figures:
         return {one.name: one.data for one in self._made.values() if one is not None and one.name in wanted}
 
 
-def split_pictures(
-    items: Iterable[tuple[int, str] | Picture],
-) -> tuple[list[tuple[int, str]], list[Picture]]:
+def split_pictures(items: Iterable[tuple[int, str] | Picture]) -> tuple[list[tuple[int, str]], list[Picture]]:
     """Blocks, and the pictures that stood among them, with their places."""
     blocks: list[tuple[int, str]] = []
     pictures: list[Picture] = []
@@ -128,7 +127,7 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
                 return None
             is_photograph = picture.format in _PHOTOGRAPHS
             picture.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # of a JPEG, no more is decoded than is needed
-            small = _on_white(ImageOps.exif_transpose(picture))
+            small = on_white(ImageOps.exif_transpose(picture))
     except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError):
         return None  # what PIL raises on damaged files; the text is what counts
     finally:
@@ -141,12 +140,17 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
     return _Kept(f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}", written, small.width, small.height)
 
 
-def _on_white(picture: Image.Image) -> Image.Image:
+def on_white(picture: Image.Image) -> Image.Image:
+    """Without transparency, and with eight bits a colour."""
+    if picture.mode.startswith(("I", "F")):
+        low, high = cast("tuple[float, float]", picture.getextrema())  # these modes have one channel
+        span = max(1.0, high - low)
+        return picture.convert("F").point(lambda value: (value - low) * (255 / span)).convert("L")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
         seen = picture.convert("RGBA")
         ground = Image.new("RGBA", seen.size, "white")
         return Image.alpha_composite(ground, seen).convert("RGB")
-    return picture.convert("RGB")
+    return picture.convert("L" if picture.mode in ("1", "L") else "RGB")
 
 
 def _written(picture: Image.Image, kind: str) -> bytes:

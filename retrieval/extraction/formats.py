@@ -1,5 +1,5 @@
-"""The formats that can be read. The command line, the HTTP API, the web page (`app.web.bundle.page_words`) and the
-sandbox all ask this table."""
+"""The formats that can be read, and what reading a file again would add that an older version read. The command line,
+the HTTP API, the web page (`app.web.bundle.page_words`) and the sandbox all ask this table."""
 
 from __future__ import annotations
 
@@ -160,3 +160,40 @@ def format_of(path: PurePath | str) -> Format:
     what = _MEDIA.get(media) or (f"{suffix} files" if suffix else "Files without a name ending")
     labels = ", ".join(each.label for each in formats_here())
     raise UnknownKind(f"{what} cannot be read.", f"These can: {labels}.")
+
+
+VERSION = 2
+"""Of all readers together; kept with every text that they give. Texts without one are of version 1."""
+
+_HIDDEN = "hidden and deleted text set aside"
+_GAINS = {
+    2: {
+        "pdf": "forms, comments, attached files, and tables without borders or printed sideways",
+        "docx": f"headers, footers, numbering, comments, equations, charts, and {_HIDDEN}",
+        "odt": f"headers, footers, numbering, equations, and {_HIDDEN}",
+        "pptx": f"SmartArt, charts, the order on the slide, and {_HIDDEN}",
+        "xlsx": f"numbers as they are shown, comments, text boxes, and {_HIDDEN}",
+        "html": f"values of forms, frames, and {_HIDDEN}",
+        "mhtml": f"frames, values of forms, and {_HIDDEN}",
+        "md": _HIDDEN,
+        "rtf": f"notes, comments, text boxes, and {_HIDDEN}",
+        "eml": "pages behind plain stubs, calendars, and quoted replies told apart",
+        "msg": "pages behind plain stubs, calendars, and quoted replies told apart",
+        "json": "values with their branch",
+        "xml": "values with their branch",
+        "txt": "its encoding, its tables, and tick boxes",
+        "csv": "its encoding",
+    }
+}
+"""By version: what each format gained."""
+
+
+def gains(kind: str, version: int) -> str:
+    """What a document of a format that some version read would gain; "" for nothing."""
+    return "; ".join(of[kind] for since, of in _GAINS.items() if since > version and kind in of)
+
+
+def older_note(kind: str, version: int) -> str:
+    """The same as a sentence for whoever looks at the document; "" for nothing."""
+    gained = gains(kind, version)
+    return f"Read by an older version: read again for {gained} (`cairn repair --reingest`)." if gained else ""

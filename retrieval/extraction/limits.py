@@ -1,8 +1,12 @@
-"""What one file may cost."""
+"""What one file may cost, and what is said of one that is damaged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+from retrieval.errors import ExtractError
 
 # A file may take what its size suggests: several times what ordinary files of that size take.
 _BASE_SECONDS, _SECONDS_A_MEGABYTE = 10.0, 120.0
@@ -38,3 +42,15 @@ class ExtractLimits:
             f"Reading the file took more than {self.memory_bytes / 1e9:.1f} GB of memory and was stopped. "
             "Split it or export it again."
         )
+
+
+@contextmanager
+def damage_named(what: str) -> Iterator[None]:
+    """Raises ExtractError for whatever a parser raises on a file, which may be hostile; memory and depth are limited
+    elsewhere."""
+    try:
+        yield
+    except (ExtractError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise ExtractError(f"The {what} is damaged ({type(error).__name__}: {str(error)[:150]}).") from error

@@ -33,7 +33,7 @@ class Words:
         joined, compound = self._count[head.rsplit("-", 1)[-1] + tail], self._count[f"{head}-{tail}"]
         if joined or compound:
             return compound > joined
-        if "-" in head:
+        if "-" in head or len(head) == 1:  # no word is divided behind its first letter
             return True
         return self._count[head] > 2 and self._count[tail] > 2 and len(head) > 3 and len(tail) > 3
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 
 from lxml import etree
 from markdown_it import MarkdownIt
@@ -20,10 +19,11 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.line_ends import LINE_HYPHENS, Words, join_words
 from retrieval.extraction.mathml import FormulaBuilder
 from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
-from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, is_number, text_rows, ticked_first
+from retrieval.extraction.plain_text import plain_blocks
+from retrieval.extraction.table_rows import Merged, text_rows
+from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
 
 _BYTES_A_CHARACTER = 4
 _HTML_OVERHEAD = 20  # bytes of markup that are tolerated for each character of text
@@ -34,105 +34,8 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
 def extract_text(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A .txt file. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
-    blocks: list[Block] = []
-    tables: list[Cells] = []
-    words = Words(line.rstrip() for line in source.split("\n"))
-    for is_table, text in groupby(clean_text(source).strip("\n").split("\n\n"), key=lambda one: bool(_table_in(one))):
-        for block in text if is_table else ["\n\n".join(text)]:
-            rows = _table_in(block)
-            tables += [("", rows)] if rows else []
-            prose = block if rows else "\n\n".join(_listed(one) or _flowing(one, words) for one in block.split("\n\n"))
-            blocks.append((0, "\n".join(text_rows(rows, named=1)) if rows else prose))
+    blocks, tables = plain_blocks(clean_text(source).strip("\n"))
     return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
-
-
-_GAP = 2  # columns of spaces between the columns of a table
-_MOSTLY_LETTERS = 0.8  # of what is printed
-_FEWEST_WORDS = 12
-_FULL_LINE = 0.75  # of the longest line: the least width of all but the last
-_LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
-_DRAWN = {code: "-" for code in range(0x2500, 0x2580)} | dict.fromkeys(map(ord, "│┃║"), "|")  # lines of characters
-_RULE_LINE = re.compile(r"[-=_+|\s]+")
-_IN_NUMBERS = re.compile(r"[-+\u2212]?[\d.,]+%?|[-\u2013\u2014]+")
-_ENTRY = re.compile(r"\S+ +[-\u2013\u2014=:]+ +\S")
-
-
-def _flowing(paragraph: str, words: Words) -> str:
-    """A paragraph that was set in lines of one width, indented, justified or hyphenated, as running text; any other as
-    it is, from its least indent on."""
-    paragraph = dedent(paragraph)
-    lines = paragraph.split("\n")
-    indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
-    wide = [len(line.rstrip()) for line in lines]
-    letters = sum(map(str.isalpha, paragraph))
-    printed = paragraph.split()
-    is_prose = len(lines) > 1 and len(printed) >= _FEWEST_WORDS and letters >= _MOSTLY_LETTERS * len("".join(printed))
-    if not is_prose or len(indents) > 1 or min(wide[:-1]) < _FULL_LINE * max(wide) or _LISTED.search(paragraph):
-        return paragraph
-    if not max(indents) and "  " not in paragraph.strip() and not any(line.endswith(LINE_HYPHENS) for line in lines):
-        return paragraph
-    lines = [" ".join(line.split()) for line in lines]
-    joined = ""
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        kept, between = join_words(line, following, words)
-        joined += line[:kept] + between
-    return joined.strip()
-
-
-def _table_in(block: str) -> list[list[str]]:
-    """The cells of a table in plain text; [] for any other text."""
-    plain = block.translate(_DRAWN)
-    return _parted(plain) or _aligned(plain)
-
-
-def _parted(block: str) -> list[list[str]]:
-    """The cells of a table whose columns are parted by bars or tabs: at least three of each, as many in every line."""
-    lines = [line for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
-    if all(line.startswith("|") and line.endswith("|") for line in lines):
-        lines = [line[1:-1] for line in lines]
-    for delimiter in "|\t":
-        rows = [[cell.strip() for cell in line.split(delimiter)] for line in lines]
-        if len(rows) > 2 < len(rows[0]) and {len(row) for row in rows} == {len(rows[0])}:
-            return rows
-    return []
-
-
-def _aligned(block: str) -> list[list[str]]:
-    """The cells of a table whose columns are aligned with spaces, at least three of each; [] for any other text.
-    Numbers side by side under as many names are columns of their own."""
-    lines = [line.expandtabs(8).rstrip() for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
-    if len(lines) < 3 or not all("  " in line for line in lines):
-        return []
-    rows = _columns(lines)
-    rows = [rows[0], *(row for row in rows[1:] if row != rows[0])]  # a head may be said again
-    if len(rows[0]) < 3 or not any(is_number(word) for line in lines[1:] for word in line.split()):
-        return []
-    columns = []
-    for head, *cells in zip(*rows, strict=True):
-        parts = [cell.split() for cell in cells]
-        apart = all(len(part) == len(head.split()) and all(map(_IN_NUMBERS.fullmatch, part)) for part in parts)
-        columns += zip(*([head.split(), *parts] if apart else [[head], *([cell] for cell in cells)]), strict=True)
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _columns(lines: Sequence[str]) -> list[list[str]]:
-    """Lines cut where every one of them has a gap."""
-    wide = max(map(len, lines), default=0)
-    free = [all(at >= len(line) or line[at] == " " for line in lines) for at in range(wide)]
-    starts = [at for at in range(wide) if not free[at] and (at == 0 or all(free[max(0, at - _GAP) : at]))]
-    ends = [*starts[1:], wide]
-    return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
-
-
-def _listed(block: str) -> str:
-    """What stands in columns of entries ("Coj - Conjurations"), a line each, column by column; "" if nothing does."""
-    lines = [line.expandtabs(8).rstrip() for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
-    ruled = len(lines) < block.count("\n") + 1
-    columns = list(zip(*_columns(lines), strict=True))
-    entries = [cell for column in columns for cell in column[ruled:] if cell]
-    if len(columns) < 2 or len(lines) < 3 or not all(map(_ENTRY.match, entries)):
-        return ""
-    return "\n\n".join("\n".join(filter(None, column)) for column in columns)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -140,10 +43,11 @@ def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = N
     source, encoding, notes = decode(text_bytes(path, limits))
     asides: list[Aside] = []
     stated, source = _front_matter(clean_text(source))
-    blocks = [(0, stated), *_markdown_blocks(source, asides)]
+    tables: list[Cells] = []
+    blocks = [(0, stated), *_markdown_blocks(source, asides, tables)]
     found = {key: value.strip(" '\"") for key, value in _STATEMENT.findall(stated)}
     metadata = {"encoding": encoding} | {key: found[key][:2000] for key in _STATED_IN_FRONT if found.get(key)}
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, asides=asides)
+    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, tables, asides=asides)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -155,27 +59,22 @@ def extract_html(path: Path, limits: ExtractLimits, password: str | None = None)
     )
 
 
-@dataclass(frozen=True)
-class WebPage:
-    title: str
-    blocks: list[Block]
-    encoding: str
-    pictures: list[Picture]
-    tables: list[Cells]
-    asides: list[Aside]
-    notes: tuple[str, ...]
-
-
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
     """A web page. `declared`: the encoding that its envelope states; `fetch` gives the picture at an address if it came
     with the page."""
     source, encoding, notes = decode(data, declared)
-    page = _Page(source, fetch)
-    # Fed in UTF-8, whatever the page declares: it was decoded above.
+    page = _parsed(source, fetch)
+    page.encoding, page.notes = encoding, notes
+    return page
+
+
+def _parsed(source: str, fetch: Callable[[str], bytes | None], frames: int = 0) -> WebPage:
+    page = WebPage(source, fetch, frames)
+    # Fed in UTF-8, whatever the page declares: it was decoded before.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
     parser.feed(source.encode("utf-8", "replace"))
     parser.close()
-    return WebPage(page.title, page.blocks, encoding, page.pictures, page.tables, page.asides, notes)
+    return page
 
 
 def clean_text(text: str) -> str:
@@ -234,9 +133,9 @@ _HEADING_MARKS = re.compile(r"^\s*#+\s*|\s#+$|\n\s*(?:=+|-+)$")
 _SET_ASIDE = re.compile(r"(<!--.*?(?:-->|\Z))|(~~(?=\S).+?~~|<(del|s|strike)>.*?</\3>)", re.S)
 
 
-def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
+def _markdown_blocks(source: str, asides: list[Aside], tables: list[Cells]) -> list[Block]:
     """Headings and blocks as CommonMark sees them, in the words of the source; comments and what is struck out go to
-    `asides`."""
+    `asides`, cells to `tables`."""
 
     def set_aside(text: str) -> str:
         runs: list[tuple[Kind, str]] = []
@@ -262,14 +161,17 @@ def _markdown_blocks(source: str, asides: list[Aside]) -> list[Block]:
             blocks.append((int(token.tag[1:]), set_aside(_HEADING_MARKS.sub("", text)).strip()))
         elif token.level == 0 and token.type == "table_open":
             rows = list(map(_cells, map(set_aside, lines[start : start + 1] + lines[start + 2 : end])))
+            rows = [[ticked_first(cell) for cell in row] for row in rows]
+            tables.append(("", rows))
             blocks.append((0, "\n".join(text_rows(rows, named=1))))
         elif token.level == 0 and token.type == "html_block" and _is_html(text):
             page = read_html(set_aside(text).encode(), "utf-8")
             blocks += page.blocks
             asides += page.asides
+            tables += page.tables
         elif token.level == 0:
-            text = text if token.type in ("fence", "code_block") else set_aside(text)
-            blocks.append((0, _TASK.sub(_task, text)))
+            is_code = token.type in ("fence", "code_block")
+            blocks.append((0, text if is_code else ticked_first(_TASK.sub(_task, set_aside(text)))))
     return blocks
 
 
@@ -304,6 +206,7 @@ _ROWS = {"tr", "li", "dt", "dd"}
 _ROW_GROUPS = {"table", "ul", "ol", "dl"}
 _LONGEST_CELL = 300  # characters; a longer one holds a text, and its table only arranges texts on the page
 _MOST_SPANNED = 100  # rows and columns of one cell
+_MOST_FRAMES = 5  # one in another
 _STRUCK = {"del", "s", "strike"}
 _UNSEEN = {"template", "noscript"}
 _HIDES = re.compile(
@@ -423,7 +326,7 @@ def _spanned(attributes: dict[str, str], name: str) -> int:
     return min(max(1, int(given)), _MOST_SPANNED) if given.isascii() and given.isdigit() else 1
 
 
-class _Page:
+class WebPage:
     """Parser target that collects blocks of text. Rows of tables and lists stay together as lines of one block; a row
     of a table is a sentence (`table_rows`), an item has its mark or number.
 
@@ -431,8 +334,9 @@ class _Page:
     levels (unclosed tags get there).
     """
 
-    def __init__(self, source: str, fetch: Callable[[str], bytes | None]) -> None:
-        self.title = ""
+    def __init__(self, source: str, fetch: Callable[[str], bytes | None], frames: int) -> None:
+        self.title, self.encoding, self.notes = "", "", tuple[str, ...]()
+        self._frames = frames  # in which it stands
         self.pictures: list[Picture] = []
         self.tables: list[Cells] = []
         self.asides: list[Aside] = []
@@ -444,17 +348,7 @@ class _Page:
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
-        self._open: dict[str, int] = {
-            "title": 0,
-            "pre": 0,
-            "silent": 0,
-            "svg": 0,
-            "select": 0,
-            "option": 0,
-            "rt": 0,
-            "rp": 0,
-            "label": 0,
-        }
+        self._open = Counter[str]()  # elements by name; those that are silent by that word
         self._choices: list[tuple[bool, str]] = []  # of the list to choose from that is open
         self._row_open = False  # the next row continues a table or list
         self._tables: list[_Table] = []
@@ -485,6 +379,8 @@ class _Page:
             self._formula.start(tag, attributes)
         elif tag == "img" and not self._open["silent"]:
             self._picture(attributes)
+        elif tag == "iframe" and attributes.get("srcdoc") and self._frames < _MOST_FRAMES and not self._open["silent"]:
+            self._frame(attributes["srcdoc"])
         elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr", "sup"):
             self._control(tag, attributes)
         elif tag == "br":
@@ -591,6 +487,18 @@ class _Page:
             self.pictures.append(Picture(data, caption, before))
         elif caption:
             self._write(f" [{caption}] ")
+
+    def _frame(self, source: str) -> None:
+        """A page within the page."""
+        page = _parsed(source, self._fetch, self._frames + 1)
+        if self._kinds[-1] or self._tables:
+            self._write(" ".join(text for _, text in page.blocks))
+        else:
+            self._finish(0)
+            self.pictures += [replace(one, before=one.before + len(self._blocks)) for one in page.pictures]
+            self._blocks += page._blocks
+            self.tables += page.tables
+        self.asides += page.asides
 
     def _control(self, tag: str, attributes: dict[str, str]) -> None:
         """What was filled into a form; what a date or an abbreviation stands for."""
@@ -712,18 +620,21 @@ class _Page:
                 self.pictures = [replace(one, before=min(one.before, len(self._blocks))) for one in self.pictures]
 
     def _count(self, tag: str, step: int) -> None:
-        tag = "silent" if tag in _SILENT else tag
-        if tag in self._open:
-            self._open[tag] += step
+        self._open["silent" if tag in _SILENT else tag] += step
 
     def _finish(self, level: int, row: bool = False) -> None:
         if self._unseen:
             valid_text(self._unseen, self.asides)
             self._unseen.clear()
-        text = clean_text("".join(self._text))
+        text = "\n".join(map(str.rstrip, clean_text("".join(self._text)).split("\n")))
         self._text.clear()
-        lines = [line.rstrip() if self._open["pre"] else " ".join(line.split()) for line in text.split("\n")]
-        text = "\n".join(ticked_first(line) for line in lines if line.strip(" |\t"))
+        blocks, tables = plain_blocks(text.strip("\n")) if self._open["pre"] else ([], [])
+        if tables:
+            self._blocks += [(0, block.split("\n")) for _, block in blocks]
+            self.tables += tables
+            return
+        lines = text.split("\n") if self._open["pre"] else [" ".join(line.split()) for line in text.split("\n")]
+        text = ticked_first("\n".join(line for line in lines if line.strip(" |\t")))
         if not text:
             return
         text, self._mark = (text if level else self._mark + text), ""

@@ -44,6 +44,17 @@ class Piece:
         return cls(text, np.zeros(count, bool), np.zeros((count, 4), np.float32), np.zeros(count, np.int32))
 
 
+def joined_pieces(pieces: Sequence[Piece]) -> Piece:
+    """All of them as one, their runs numbered on."""
+    starts = np.cumsum([0, *(1 + int(piece.run_C.max(initial=0)) for piece in pieces)])
+    return Piece(
+        "".join(piece.text for piece in pieces),
+        np.concatenate([piece.placed_C for piece in pieces]),
+        np.concatenate([piece.box_C4 for piece in pieces]),
+        np.concatenate([piece.run_C + start for piece, start in zip(pieces, starts, strict=False)]).astype(np.int32),
+    )
+
+
 def named(name: str, cell: Piece) -> list[Piece]:
     """A cell behind the name of its column; "" for none."""
     if not name:
@@ -107,7 +118,7 @@ class Layout:
 
 def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequence[bool] = ()) -> Layout:
     """Of the filled rows of a table, each by column. `named`: so many rows are known to hold names, wherever that is
-    possible; `bold`: rows whose cells are all printed bold."""
+    possible; -1: none does. `bold`: rows whose cells are all printed bold."""
     wide = max((len(own_cells(row)) for row in rows), default=0)
     apart = 0
     while apart < len(rows) and wide > 1 and len(own_cells(rows[apart])) == 1:
@@ -115,7 +126,7 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
     is_bold = bool(bold) and bold[min(apart, len(bold) - 1)] and not all(bold[apart:])
     named = named or int(is_bold)
     heads, names = heading_of(rows[apart:], named=named)
-    if not names and len(rows) - apart >= 4:
+    if not names and named >= 0 and len(rows) - apart >= 4:
         usual = max(
             Counter(len(own_cells(row)) for row in rows[apart:]).items(), key=lambda found: (found[1], found[0])
         )[0]
@@ -150,6 +161,8 @@ def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[in
     """How many of the first rows hold the names of the columns, and the names: of several rows joined ("2024 / Zinc").
 
     Several rows do where the table says so, or where cells of an upper one span several names of the next."""
+    if named < 0:
+        return 0, {}
     for count in range(min(MOST_HEADS, len(rows) - 1), 1, -1):
         last = rows[count - 1]
         upper = [_spread(row, last) for row in rows[: count - 1]]
@@ -198,21 +211,23 @@ def _joined(rows: Sequence[Mapping[int, str]]) -> dict[int, str]:
 def text_rows(rows: Sequence[Sequence[str]], *, named: int = 0) -> list[str]:
     """The rows of a table that is known by its cells alone: its names, where it has any, and a sentence each.
 
-    `named`: so many of its first rows are known to hold names."""
+    `named`: so many of its first rows are known to hold names; -1: none does."""
     filled = [{column: text for column, text in enumerate(row) if text} for row in rows]
     filled = [row for row in filled if row]
     layout = layout_of(filled, named=named)
-    lines: list[str] = []
-    for number, row in enumerate(filled):
-        own = [row[column] for column in own_cells(row)]
-        if number < layout.apart + layout.heads or layout.wide < 2 or len(own) == 1 < len(row):
-            lines.append("\t".join(own))
-            continue
-        cells = [named_cell(layout.names, column, Piece.unprinted(text)) for column, text in row.items()]
-        key = list(row).index(layout.key) if layout.key in row else 0
-        for pieces in row_sentences(cells, is_form=layout.is_form and len(cells) == 2, key=key):
-            lines.append("".join(piece.text for piece in pieces))
-    return lines
+    pieces = [{column: Piece.unprinted(text) for column, text in row.items()} for row in filled]
+    lines = (sentences_of(row, at, layout, own) for at, (row, own) in enumerate(zip(filled, pieces, strict=True)))
+    return ["".join(piece.text for piece in line) for sentences in lines for line in sentences]
+
+
+def sentences_of(row: Mapping[int, str], number: int, layout: Layout, pieces: Mapping[int, Piece]) -> list[list[Piece]]:
+    """A row of a table, by its number: cells as they stand if it is a title or holds names, else sentences."""
+    own = own_cells(row)
+    if number < layout.apart + layout.heads or layout.wide < 2 or len(own) == 1 < len(row):
+        return [in_between([pieces[column] for column in own], "\t")]
+    cells = [named_cell(layout.names, column, pieces[column]) for column in row]
+    key = list(row).index(layout.key) if layout.key in row else 0
+    return row_sentences(cells, is_form=layout.is_form and len(cells) == 2, key=key)
 
 
 def own_cells(row: Mapping[int, str]) -> list[int]:
@@ -306,31 +321,3 @@ def alike(tables: Sequence[tuple[str, Sequence[str]]]) -> list[bool]:
         return False
 
     return [has_twin(number) for number in range(len(tables))]
-
-
-_BOXES = re.compile(r"[☐☑☒]")
-TICKED, EMPTY = "☒", "☐"
-LEFT_EMPTY = "Left empty: "
-"""Before the boxes of a question that are not ticked; without a word of the question, so that it finds the ticked."""
-
-
-def stated_ticked(question: str) -> str:
-    """What stands between a question and the first of its boxes that are ticked ("Meals: ticked ☒ Fish")."""
-    if not question:
-        return f"{TICKED} "
-    return f"{'' if question.endswith(('?', ':')) else ':'} ticked {TICKED} "
-
-
-def ticked_first(text: str) -> str:
-    """A line with several boxes, of which some are ticked: what is ticked stays with its question, the rest is a
-    sentence of its own. Other lines as they are."""
-    boxes = list(_BOXES.finditer(text))
-    if len(boxes) < 2 or len({box[0] == EMPTY for box in boxes}) < 2 or "\n" in text:
-        return text
-    ends = [box.start() for box in boxes[1:]] + [len(text)]
-    chosen: dict[bool, list[str]] = {True: [], False: []}
-    for box, end in zip(boxes, ends, strict=True):
-        chosen[box[0] != EMPTY].append(text[box.end() : end].strip(" ,;|\t."))
-    question = text[: boxes[0].start()].strip()
-    ticked = f"{question}{stated_ticked(question)}{f', {TICKED} '.join(chosen[True])}.".strip()
-    return f"{ticked}\n{LEFT_EMPTY}{', '.join(chosen[False])}."

@@ -14,7 +14,7 @@ from pathlib import Path
 from retrieval.engine.workspace import Workspace, documents_folders
 from retrieval.errors import CairnError, NotFound
 from retrieval.extraction.extract import extract
-from retrieval.extraction.versions import gains
+from retrieval.extraction.formats import gains
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.ingest.file_store import (
     abandoned_files,

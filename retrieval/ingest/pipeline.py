@@ -27,7 +27,7 @@ from retrieval.errors import CairnError, Cancelled, ExtractError, ran_out_of_mem
 from retrieval.extraction import character_places
 from retrieval.extraction.document import aside_notes
 from retrieval.extraction.extract import EXTRACTING, ExtractedDocument, ExtractProgress, extract
-from retrieval.extraction.versions import VERSION
+from retrieval.extraction.formats import VERSION
 from retrieval.index.inverted_index import index_terms
 from retrieval.index.title_keys import keep_title
 from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes

@@ -16,10 +16,11 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
-from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.mail.attachments import Attachment, Message, attached_parts, from_message, message_part
 from retrieval.extraction.markup import WebPage, clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block, Part, from_parts
+from retrieval.extraction.plain_text import plain_blocks
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _HEAD = ("Subject", "From", "To", "Cc", "Date")
@@ -132,12 +133,8 @@ def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
 
 
 def _parsed_bytes(data: bytes) -> EmailMessage:
-    try:
+    with damage_named("e-mail"):  # odd headers
         return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(data)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception as error:  # the parser of odd headers may raise anything
-        raise ExtractError(f"The e-mail is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
 
 
 def _leaves(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
@@ -215,7 +212,7 @@ def _told_apart(text: str) -> Iterator[Block]:
         following = next((one for one in lines[number + 1 :] if one.strip()), "")
         if _QUOTED.match(line) or (_INTRODUCES.match(line) and _QUOTED.match(following)):
             if own:
-                yield 0, "\n".join(own).strip("\n")
+                yield from plain_blocks("\n".join(own).strip("\n"))[0]
                 own = []
             quoted.append(re.sub(r"^[\s>]+", "", line))
             continue
@@ -223,7 +220,7 @@ def _told_apart(text: str) -> Iterator[Block]:
             yield from _quotation(quoted)
             quoted = []
         own.append(line)
-    yield 0, "\n".join(own).strip("\n")
+    yield from plain_blocks("\n".join(own).strip("\n"))[0]
     yield from _quotation(quoted)
 
 

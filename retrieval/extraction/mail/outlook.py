@@ -11,7 +11,7 @@ from oxmsg import Message as OutlookMessage
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
-from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message
 from retrieval.extraction.markup import clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block
@@ -37,12 +37,8 @@ def attached_to_msg(path: Path, limits: ExtractLimits) -> Sequence[Attachment]:
 def _loaded(path: Path, limits: ExtractLimits) -> Message:
     if not text_bytes(path, limits, overhead=_OVERHEAD).startswith(_OLE):
         raise ExtractError("The file is named .msg but was not saved by Outlook.")
-    try:
+    with damage_named("Outlook message"):
         return _message(OutlookMessage.load(str(path)))
-    except (ExtractError, MemoryError, RecursionError):
-        raise
-    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
-        raise ExtractError(f"The Outlook message is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
 
 
 def _message(found: Any) -> Message:

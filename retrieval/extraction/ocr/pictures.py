@@ -1,25 +1,30 @@
-"""Pictures of text as files (PNG, JPEG, TIFF): each frame a page. Runs inside the worker process only."""
+"""Pictures of text as files (PNG, JPEG, TIFF), each frame a page, and what was recognised in the pictures of any
+document, kept by page in a folder: derived from the file, it may be deleted at any time. Runs inside the worker process
+only."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import cast
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage
+from retrieval.extraction.figures import on_white
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.ocr.recognised import kept
 from retrieval.extraction.pdf.assemble import NO_TEXT, Page, assemble, read_blocks
+from retrieval.extraction.pdf.characters import PageCharacters
 
+_ARRAYS = tuple(each.name for each in fields(PageCharacters) if each.name.endswith(("_N", "_N2", "_N4")))
 _KINDS = ("PNG", "JPEG", "TIFF")
 _DPI = 150.0  # where the file states none that can be true
 _LEAST_DPI, _MOST_DPI = 50.0, 1200.0
-_WHITE = 255
 
 
 def extract_picture(
@@ -71,7 +76,7 @@ def page_picture(path: Path, page: int, limits: ExtractLimits) -> tuple[Image.Im
             raise ExtractError(f"There is no page {page + 1}.")
         frame = _frame(picture, page, limits)
         width, height = _points(frame)
-        return _on_white(ImageOps.exif_transpose(frame)), width, height
+        return on_white(ImageOps.exif_transpose(frame)), width, height
 
 
 def draw_picture(path: Path, page: int, width_px: int, limits: ExtractLimits) -> bytes:
@@ -111,14 +116,26 @@ def _points(picture: Image.Image) -> tuple[float, float]:
     return (height, width) if picture.getexif().get(0x0112) in (5, 6, 7, 8) else (width, height)
 
 
-def _on_white(picture: Image.Image) -> Image.Image:
-    """Without transparency, and with eight bits a colour."""
-    if picture.mode.startswith(("I", "F")):
-        low, high = cast("tuple[float, float]", picture.getextrema())  # these modes have one channel
-        span = max(1.0, high - low)
-        return picture.convert("F").point(lambda value: (value - low) * (_WHITE / span)).convert("L")
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        seen = picture.convert("RGBA")
-        ground = Image.new("RGBA", seen.size, (_WHITE, _WHITE, _WHITE, _WHITE))
-        return Image.alpha_composite(ground, seen).convert("RGB")
-    return picture.convert("L" if picture.mode in ("1", "L") else "RGB")
+def keep(folder: Path, page: int, blocks: Sequence[PageCharacters]) -> None:
+    """The characters of a page by blocks of print, in the order of reading; none for a page without words."""
+    arrays = {f"{name} {n}": getattr(block, name) for n, block in enumerate(blocks) for name in _ARRAYS}
+    sizes = np.array([[block.width, block.height] for block in blocks]).reshape(-1, 2)
+    unfinished = folder / f".{page}.npz"
+    with unfinished.open("wb") as file:
+        np.savez_compressed(file, sizes=sizes, **arrays)
+    unfinished.replace(folder / f"{page}.npz")
+
+
+def kept(folder: Path | None, page: int) -> list[PageCharacters] | None:
+    """None if the page was not recognised, or what was kept of it is damaged."""
+    path = folder / f"{page}.npz" if folder is not None else None
+    if path is None or not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return [
+                PageCharacters(width, height, **{name: arrays[f"{name} {n}"] for name in _ARRAYS}, unreadable=0)
+                for n, (width, height) in enumerate(arrays["sizes"].tolist())
+            ]
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None

@@ -14,9 +14,8 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.formats import PDF, format_of
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import FRAMES, Attachment, shown_name, unpacked
-from retrieval.extraction.ocr.pictures import page_picture
+from retrieval.extraction.ocr.pictures import keep, page_picture
 from retrieval.extraction.ocr.recognise import Recogniser
-from retrieval.extraction.ocr.recognised import keep
 from retrieval.extraction.pdf.opening import opened
 
 _DPI = 200.0

@@ -10,7 +10,7 @@ from striprtf.striprtf import rtf_to_text
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
-from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.markup import clean_text, raised_text, text_bytes
 from retrieval.extraction.parts import Block, Kind, from_blocks, remark_text, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
@@ -49,12 +49,8 @@ def extract_rtf(path: Path, limits: ExtractLimits, password: str | None = None) 
         raise ExtractError("The file is named .rtf but is not rich text.")
     source = _DATA.sub(b" ", data).decode("latin-1")
     asides: list[Aside] = []
-    try:
+    with damage_named("rich text"):
         text = str(rtf_to_text(_marked(source), errors="replace"))
-    except (MemoryError, RecursionError):
-        raise
-    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
-        raise ExtractError(f"The rich text is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
     metadata = {
         key: " ".join(rtf_to_text("{\\rtf1 " + found[1] + "}", errors="replace").split())
         for key, found in (("title", _TITLE.search(source)), ("author", _AUTHOR.search(source)))

@@ -24,19 +24,10 @@ from retrieval.extraction.document import (
     ExtractedPage,
     ExtractedTable,
 )
-from retrieval.extraction.exhibits import within_limits
+from retrieval.extraction.exhibits import table_of, within_limits
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import remark_text, too_long
-from retrieval.extraction.table_rows import (
-    Merged,
-    Piece,
-    in_between,
-    is_number,
-    layout_of,
-    named_cell,
-    own_cells,
-    row_sentences,
-)
+from retrieval.extraction.table_rows import Piece, in_between, is_number, layout_of, named_cell, sentences_of
 
 ROWS_A_PAGE = 1000
 """All pages of a sheet are so high; their width is the sheet's columns."""
@@ -87,7 +78,7 @@ def from_sheets(
 ) -> ExtractedDocument:
     """`asides` may grow while sheets are taken. Raises ExtractError without any text or beyond the limits."""
     text = _Text(limits)
-    shown: list[ExtractedTable] = []
+    shown: list[ExtractedTable | None] = []
     read = [(sheet, list(_within(sheet.rows, limits))) for sheet in sheets]
     alike = _alike([rows for _, rows in read])
     for sheet, rows in read:
@@ -100,11 +91,16 @@ def from_sheets(
         lines += [_Line(last, [Piece.unprinted(text)], True) for text in sheet.beside]
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
             text.add_page(sheet.label, number, columns, list(chunk))
-        shown += [_shown(table, text.first_page(sheet.label)) for table in _tables(rows) if _is_table(table)]
+        first = text.first_page(sheet.label) if rows else 0
+        for table in _tables(rows):
+            used = sorted({column for row in table for column in row.cells})
+            cells = [[row.cells.get(column, "") for column in used] for row in table]
+            shown.append(table_of(first + table[0].number // ROWS_A_PAGE, "", cells))
     if text.is_empty and asides:
         raise ExtractError("All sheets of the file are hidden.")
     document = text.document(title or path.stem, metadata, notes)
-    return replace(document, exhibits=within_limits(Exhibits(tables=tuple(shown))), asides=tuple(asides))
+    exhibits = within_limits(Exhibits(tables=tuple(filter(None, shown))))
+    return replace(document, exhibits=exhibits, asides=tuple(asides))
 
 
 def _alike(sheets: Sequence[Sequence[Row]]) -> bool:
@@ -143,13 +139,7 @@ def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Ite
     and for each comment on its cells."""
     layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
     for number, row in enumerate(table):
-        if number < layout.apart + layout.heads or len(own_cells(row.cells)) == 1 < len(row.cells):
-            sentences = [in_between([_piece(row, column, columns) for column in own_cells(row.cells)], "\t")]
-        else:
-            cells = [named_cell(layout.names, column, _piece(row, column, columns)) for column in row.cells]
-            is_form = layout.is_form and len(cells) == 2
-            key = list(row.cells).index(layout.key) if layout.key in row.cells else 0
-            sentences = row_sentences(cells, is_form=is_form, key=key) if layout.wide > 1 else [cells[0]]
+        sentences = sentences_of(row.cells, number, layout, {one: _piece(row, one, columns) for one in row.cells})
         about = layout.names if number >= layout.apart + layout.heads else {}
         sentences += [[Piece.unprinted(_remark(row, about, *comment))] for comment in row.comments]
         if name and number >= layout.apart + layout.heads:
@@ -165,21 +155,6 @@ def _remark(row: Row, names: Mapping[int, str], column: int, text: str) -> str:
     named = [one for one in sorted({min(row.cells), worded, column} if names else {column}) if one in row.cells]
     cells = [named_cell(names, one, Piece.unprinted(" ".join(row.cells[one].split()))) for one in named]
     return remark_text("Comment", "".join(piece.text for piece in in_between(cells, "; ")), text)
-
-
-def _is_table(rows: Sequence[Row]) -> bool:
-    return len(rows) > 1 and any(len(row.cells) > 1 for row in rows)
-
-
-def _shown(table: Sequence[Row], first_page: int) -> ExtractedTable:
-    """The cells of a table as they stand in its sheet."""
-    columns = sorted({column for row in table for column in row.cells})
-    rows = tuple(tuple(_shown_cell(row.cells.get(column, "")) for column in columns) for row in table)
-    return ExtractedTable(first_page + table[0].number // ROWS_A_PAGE, "", None, rows)
-
-
-def _shown_cell(text: str) -> str:
-    return "" if isinstance(text, Merged) else " ".join(text.split())
 
 
 def _piece(row: Row, column: int, columns: int) -> Piece:

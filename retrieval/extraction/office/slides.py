@@ -13,7 +13,7 @@ from pptx.enum.shapes import MSO_SHAPE_TYPE
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
-from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.markup import clean_text, raised_text
 from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
 from retrieval.extraction.office.drawings import (
@@ -38,7 +38,10 @@ _LONGEST_PHRASES = 200  # characters of a box that is one sentence with its head
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
 _DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
-_PROPERTIES = "{http://schemas.openxmlformats.org/presentationml/2006/main}cNvPr"
+_P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+_PROPERTIES = f"{_P}cNvPr"
+_WHITE, _LIGHT = "FFFFFF", ("bg1", "lt1")
+_FILLS = ("solidFill", "gradFill", "blipFill", "pattFill", "grpFill")
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _RUNNING: dict[str, AsideKind] = {"HEADER (14)": "header", "FOOTER (15)": "footer", "DATE (16)": "footer"}
 _SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
@@ -55,13 +58,9 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
         metadata = core_metadata(archive, _WHAT)
         if _MACROS in names:
             notes.append("The file holds macros: they were neither run nor read.")
-    try:
+    with damage_named(_WHAT):
         presentation = pptx.Presentation(str(path))
         parts = [_part(number, slide) for number, slide in enumerate(presentation.slides, 1)]
-    except (ExtractError, MemoryError, RecursionError):
-        raise
-    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
-        raise ExtractError(f"The {_WHAT} is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
     title = metadata.get("title", "")
     return from_parts(parts, "" if title == "PowerPoint Presentation" else title, path, metadata, limits, notes)
 
@@ -81,9 +80,11 @@ def _slide_items(slide: Any, tables: list[Cells], asides: list[Aside]) -> Iterat
     to `tables`."""
     title = slide.shapes.title
     if title is not None and title.has_text_frame and title.text_frame.text.strip():
-        yield 1, " ".join(_paragraphs(title.text_frame, asides))
+        yield 1, " ".join(_paragraphs(title.text_frame, asides, _ground_of(title, slide)))
     own = None if title is None else title.shape_id
-    yield from _shape_items([shape for shape in slide.shapes if shape.shape_id != own], tables, asides, 0)
+    grounds = {shape.shape_id: _ground_of(shape, slide) for shape in slide.shapes}
+    others = [shape for shape in slide.shapes if shape.shape_id != own]
+    yield from _shape_items(others, tables, asides, grounds, 0)
     for relation in slide.part.rels.values():
         if relation.reltype.endswith("/comments") and not relation.is_external:
             for text in _comments(etree.fromstring(relation.target_part.blob)):
@@ -102,12 +103,13 @@ def _comments(root: etree._Element) -> Iterator[str]:
 
 
 def _shape_items(
-    shapes: Sequence[Any], tables: list[Cells], asides: list[Aside], depth: int
+    shapes: Sequence[Any], tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
 ) -> Iterator[Block | Picture]:
+    """`grounds`: the colour behind each shape, by its number; within groups nobody knows it."""
     if depth > _DEEPEST_GROUP:
         raise RecursionError
     boxes = [_box(shape) for shape in shapes]
-    items_of = [list(_shape(shape, tables, asides, depth)) for shape in shapes]
+    items_of = [list(_shape(shape, tables, asides, grounds, depth)) for shape in shapes]
     text_of = [
         items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
         for shape, items in zip(shapes, items_of, strict=True)
@@ -138,12 +140,14 @@ def _box(shape: Any) -> Box:
     return left, top, left + width, top + height
 
 
-def _shape(shape: Any, tables: list[Cells], asides: list[Aside], depth: int) -> Iterator[Block | Picture]:
+def _shape(
+    shape: Any, tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
+) -> Iterator[Block | Picture]:
     drawn = list(shape._element.iter(_DIAGRAM))
     if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
         asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
     elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-        yield from _shape_items(list(shape.shapes), tables, asides, depth + 1)
+        yield from _shape_items(list(shape.shapes), tables, asides, {}, depth + 1)
     elif (image := _image(shape)) is not None:
         yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
     elif getattr(shape, "has_table", False) and shape.has_table:
@@ -157,7 +161,9 @@ def _shape(shape: Any, tables: list[Cells], asides: list[Aside], depth: int) -> 
     elif drawn:
         data = shape.part.related_part(drawn[0].get(_DATA)).blob
         yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
-    elif shape.has_text_frame and (lines := list(_paragraphs(shape.text_frame, asides))):
+    elif shape.has_text_frame and (
+        lines := list(_paragraphs(shape.text_frame, asides, grounds.get(shape.shape_id, "")))
+    ):
         placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
         if placeholder in _RUNNING:
             asides.append(Aside(_RUNNING[placeholder], "\n".join(lines)))
@@ -173,14 +179,15 @@ def _image(shape: Any) -> Any | None:
         return None
 
 
-def _paragraphs(frame: Any, asides: list[Aside]) -> Iterator[str]:
+def _paragraphs(frame: Any, asides: list[Aside], ground: str = "") -> Iterator[str]:
+    """`ground`: the colour behind the text, "" if nobody knows it."""
     for paragraph in frame.paragraphs:
-        text = " ".join(clean_text(valid_text(_runs(paragraph._p), asides)).split())
+        text = " ".join(clean_text(valid_text(_runs(paragraph._p, ground), asides)).split())
         if text:
             yield f"• {text}" if paragraph.level else text
 
 
-def _runs(paragraph: etree._Element) -> Iterator[tuple[Kind, str]]:
+def _runs(paragraph: etree._Element, ground: str) -> Iterator[tuple[Kind, str]]:
     before = ""
     for one in paragraph.iter(f"{_A}t", f"{_A}br", _MATH):
         if one.tag == f"{_A}br":
@@ -195,7 +202,8 @@ def _runs(paragraph: etree._Element) -> Iterator[tuple[Kind, str]]:
             if raised and properties is not None and properties.get("baseline", "0").strip("0%"):
                 text = raised_text(before, text)
             before = text
-            yield "deleted" if struck else "", text
+            is_unseen = bool(ground) and properties is not None and _colour(properties) == ground
+            yield "deleted" if struck else "hidden" if is_unseen else "", text
 
 
 def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
@@ -204,7 +212,9 @@ def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
     for y, row in enumerate(table.rows):
         cells: list[str] = []
         for x, cell in enumerate(row.cells):
-            text = " ".join(_paragraphs(cell.text_frame, asides))
+            cell_properties = cell._tc.tcPr
+            ground = "" if cell_properties is None else _colour(cell_properties)
+            text = " ".join(_paragraphs(cell.text_frame, asides, ground))
             if cell.is_merge_origin:
                 spanned = (
                     (y + down, x + right) for down in range(cell.span_height) for right in range(cell.span_width)
@@ -212,3 +222,60 @@ def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
                 merged |= dict.fromkeys(spanned, text)
             cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
         yield cells
+
+
+def _colour(properties: etree._Element) -> str:
+    """The plain colour that properties of a shape, a cell or some text state; "" for none. The first background of a
+    theme is white."""
+    fill = properties.find(f"{_A}solidFill")
+    if fill is None or not len(fill) or len(fill[0]):
+        return ""
+    stated = fill[0].get("lastClr") or fill[0].get("val", "")
+    return _WHITE if stated in _LIGHT else stated.upper()
+
+
+def _ground_of(shape: Any, slide: Any) -> str:
+    """The colour behind text of a shape that states its own colour: that of the shape, or of the slide where nothing
+    else may lie under it; "" if nobody knows it."""
+    own = shape._element.find(f"{_P}spPr")
+    if own is None or not any(map(_colour, shape._element.iter(f"{_A}rPr"))):
+        return ""
+    if _is_filled(shape):
+        return _colour(own)
+    try:
+        layout = slide.slide_layout
+        levels = (slide, layout, layout.slide_master)
+    except KeyError:  # a slide without a layout
+        return ""
+    others = (one for level in levels for one in level.shapes if one._element is not shape._element)
+    if any(_is_filled(one) and _share_place(one, shape) for one in others):
+        return ""
+    if levels[-1]._element.find(f"{_P}clrMap").get("bg1") != "lt1":  # a dark theme
+        return ""
+    found = (level._element.find(f"{_P}cSld/{_P}bg") for level in levels)
+    background = next((one for one in found if one is not None), None)
+    if background is None:
+        return _WHITE
+    stated, reference = background.find(f"{_P}bgPr"), background.find(f"{_P}bgRef[@idx='1001']/{_A}schemeClr")
+    if stated is not None:
+        return _colour(stated)
+    return _WHITE if reference is not None and reference.get("val") in _LIGHT else ""
+
+
+def _is_filled(shape: Any) -> bool:
+    own = shape._element.find(f"{_P}spPr")
+    if own is None or shape._element.tag == f"{_P}pic":
+        return True
+    if own.find(f"{_A}noFill") is not None:
+        return False
+    is_styled = any(one.get("idx", "0") != "0" for one in shape._element.iter(f"{_A}fillRef"))
+    return is_styled or any(own.find(f"{_A}{fill}") is not None for fill in _FILLS)
+
+
+def _share_place(one: Any, other: Any) -> bool:
+    """Whether two shapes share a part of the slide; so they do if the place of one is not stated."""
+    sides = [[side.left, side.top, side.width, side.height] for side in (one, other)]
+    if any(None in side for side in sides):
+        return True
+    (x, y, wide, high), (left, top, width, height) = sides
+    return bool(x < left + width and left < x + wide and y < top + height and top < y + high)

@@ -24,7 +24,8 @@ from retrieval.extraction.office.archive import core_metadata, opened_archive, p
 from retrieval.extraction.office.drawings import chart_cells, diagram_lines, formula
 from retrieval.extraction.office.numbering import BULLET, Numbering, word_numbering
 from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
-from retrieval.extraction.table_rows import EMPTY, TICKED, Merged, text_rows, ticked_first
+from retrieval.extraction.table_rows import Merged, text_rows
+from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
@@ -44,15 +45,7 @@ _MOST_SPANNED = 100  # columns
 _OLDER = "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
 _SILENT = {f"{_W}{name}" for name in ("pPr", "rPr", "txbxContent", "instrText", "delInstrText", "sdtPr", "fldData")}
 _DELETED = {f"{_W}del", f"{_W}moveFrom", f"{_W}delText"}
-_BOX_SIGNS = {
-    "F0FE": TICKED,
-    "F0FD": TICKED,
-    "F052": TICKED,
-    "F053": TICKED,
-    "F0A8": EMPTY,
-    "F06F": EMPTY,
-    "F0A3": EMPTY,
-}
+_BOX_SIGNS = dict.fromkeys(("F0FE", "F0FD", "F052", "F053"), TICKED) | dict.fromkeys(("F0A8", "F06F", "F0A3"), EMPTY)
 _PAGE_FIELDS = (["PAGE"], ["NUMPAGES"], ["SECTIONPAGES"])
 
 
@@ -287,7 +280,7 @@ class _Reader:
         runs.walk(paragraph, "")
         text = valid_text(runs.found, self.shared.asides)
         lines = clean_text(text).split("\n")
-        text = "\n".join(ticked_first(" ".join(line.split())) for line in lines if line.strip())
+        text = ticked_first("\n".join(" ".join(line.split()) for line in lines if line.strip()))
         label = ""
         if numbered is not None and text:
             label = self.shared.numbering.label(*numbered)
@@ -406,13 +399,7 @@ def _inside(element: etree._Element, tag: str) -> Iterator[etree._Element]:
     for child in element:
         if child.tag == tag:
             yield child
-        elif isinstance(child.tag, str) and child.tag.removeprefix(_W) in (
-            "sdt",
-            "sdtContent",
-            "ins",
-            "customXml",
-            "moveTo",
-        ):
+        elif child.tag in _AROUND:
             yield from _inside(child, tag)
 
 

@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 from lxml import etree
@@ -46,17 +47,20 @@ class _Format:
     code: str = ""
     bold: bool = False
     struck: bool = False
+    unseen: bool = False  # in the colour of its ground
 
 
 @dataclass
 class _Sheet:
-    """A sheet as it is read. `formulas`: those without a stored result, by row and column."""
+    """A sheet as it is read. `formulas`: those without a stored result, by row and column; `unseen`: cells whose text
+    has the colour of its ground."""
 
     name: str
     shown: bool
     rows: dict[int, dict[int, str]] = field(default_factory=dict)
     bold: dict[int, bool] = field(default_factory=dict)
     formulas: dict[tuple[int, int], str] = field(default_factory=dict)
+    unseen: list[tuple[int, int]] = field(default_factory=list)
     comments: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     beside: list[str] = field(default_factory=list)
 
@@ -110,12 +114,20 @@ class _Workbook:
         root = parse_part(self._archive, "xl/styles.xml", _WHAT)
         codes = {str(number): code for number, code in BUILTIN_FORMATS.items()}
         codes |= {one.get("numFmtId", ""): one.get("formatCode", "") for one in root.iter("{*}numFmt")}
-        fonts = [(_is_on(font, "b"), _is_on(font, "strike")) for font in root.iterfind("{*}fonts/{*}font")]
+        fonts = list(root.iterfind("{*}fonts/{*}font"))
+        fills = list(root.iterfind("{*}fills/{*}fill"))
         found = []
         for one in root.iterfind("{*}cellXfs/{*}xf"):
-            number = one.get("fontId", "0")
-            bold, struck = fonts[int(number)] if number.isdigit() and int(number) < len(fonts) else (False, False)
-            found.append(_Format(codes.get(one.get("numFmtId", "0"), ""), bold, struck))
+            font, fill = (
+                among[int(number)] if (number := one.get(name, "0")).isdigit() and int(number) < len(among) else None
+                for among, name in ((fonts, "fontId"), (fills, "fillId"))
+            )
+            code = codes.get(one.get("numFmtId", "0"), "")
+            found.append(
+                _Format(code)
+                if font is None
+                else _Format(code, _is_on(font, "b"), _is_on(font, "strike"), _is_ground(font, fill))
+            )
         return found
 
     def _read_strings(self) -> Iterator[list[tuple[Kind, str]]]:
@@ -129,7 +141,9 @@ class _Workbook:
         unseen: dict[int, list[tuple[int, str]]] = {}
         filtered, number = False, -1
         merged: list[str] = []
-        for one in iterate_part(self._archive, part, _WHAT, ("col", "row", "mergeCell", "filterColumn")):
+        coloured = self._tables(part)
+        tags = ("col", "row", "mergeCell", "filterColumn", "conditionalFormatting")
+        for one in iterate_part(self._archive, part, _WHAT, tags):
             tag = etree.QName(one).localname
             if tag == "col" and one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
                 first, last = int(one.get("min", "1")), int(one.get("max", "1"))
@@ -138,6 +152,8 @@ class _Workbook:
                 merged.append(one.get("ref", ""))
             elif tag == "filterColumn":
                 filtered = True
+            elif tag == "conditionalFormatting":
+                coloured += one.get("sqref", "").split()
             elif tag == "row":
                 stated = one.get("r", "")
                 number = int(stated) - 1 if stated.isdigit() else number + 1
@@ -149,8 +165,19 @@ class _Workbook:
                 self._hide([text for _, text in sorted(sheet.rows.pop(row, {}).items())])
         for cells in sheet.rows.values():
             self._hide([cells.pop(column) for column in sorted(hidden_columns & set(cells))])
+        grounds = [area for one in coloured if (area := _area(one))]
+        for y, places in groupby(sheet.unseen, key=lambda place: place[0]):
+            columns = [x for _, x in places if not any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in grounds)]
+            self._hide([text for x in columns if (text := sheet.rows.get(y, {}).pop(x, ""))])
         self._merge(sheet, merged)
         self._read_beside(sheet, part)
+
+    def _tables(self, part: str) -> list[str]:
+        """The areas of a sheet that a table style colours."""
+        names = [name for name in relations(self._archive, part, _WHAT).values() if name.startswith("xl/tables/")]
+        return [
+            parse_part(self._archive, name, _WHAT).get("ref", "") for name in names if name in self._archive.NameToInfo
+        ]
 
     def _hide(self, texts: list[str]) -> None:
         if texts:
@@ -172,6 +199,8 @@ class _Workbook:
             if text:
                 cells[column] = text
                 bold.append(format_.bold)
+                if format_.unseen:
+                    sheet.unseen.append((number, column))
                 self._characters += len(text)
                 if self._characters > self._limits.characters:
                     raise too_long(self._limits)
@@ -212,10 +241,9 @@ class _Workbook:
         """The text of a merged cell stands in every row and column that it spans."""
         left = _MOST_MERGED
         for area in merged:
-            corners = [_CELL.fullmatch(corner) for corner in area.split(":")]
-            if len(corners) != 2 or not all(corners):
+            if (corners := _area(area)) is None:
                 continue
-            (x0, y0), (x1, y1) = ((_column(one[1]), int(one[2]) - 1) for one in corners if one)
+            x0, y0, x1, y1 = corners
             text = sheet.rows.get(y0, {}).get(x0, "")
             left -= (x1 - x0 + 1) * (y1 - y0 + 1)
             if not text or left < 0:
@@ -288,6 +316,36 @@ class _Workbook:
             ]
             beside = [*(f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts), *beside]
             yield Sheet(f"sheet {sheet.name}", rows, beside=beside)
+
+
+def _area(reference: str) -> tuple[int, int, int, int] | None:
+    """The first and the last column and row, from 0, of "B2:C9" or "B2"; None for anything else."""
+    corners = [_CELL.fullmatch(corner) for corner in reference.split(":")]
+    if len(corners) > 2 or not all(corners):
+        return None
+    (x0, y0), *_, (x1, y1) = [(_column(one[1]), int(one[2]) - 1) for one in corners if one] * 2
+    return x0, y0, x1, y1
+
+
+_WHITE = "white"
+
+
+def _is_ground(font: etree._Element, fill: etree._Element | None) -> bool:
+    """Whether letters have the colour of their cell, or are white in a cell without one."""
+    pattern = None if fill is None else fill.find("{*}patternFill")
+    kind = "none" if fill is None else "" if pattern is None else pattern.get("patternType", "none")
+    ground = _colour(pattern.find("{*}fgColor")) if pattern is not None and kind == "solid" else ""
+    own = _colour(font.find("{*}color"))
+    return bool(own) and own == (_WHITE if kind == "none" else ground)
+
+
+def _colour(element: etree._Element | None) -> str:
+    """A colour by its name in the file; "" for one that a theme makes lighter or darker, and for none."""
+    if element is None or element.get("tint", "0").strip("0."):
+        return ""
+    stated = element.get("rgb", "")[-6:].upper()
+    is_white = stated == "FFFFFF" or element.get("theme") == "0" or element.get("indexed") in ("1", "9")
+    return _WHITE if is_white else stated
 
 
 def _is_on(font: etree._Element, name: str) -> bool:

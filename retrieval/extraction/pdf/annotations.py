@@ -19,7 +19,7 @@ from retrieval.extraction.document import Aside, AsideKind
 from retrieval.extraction.parts import remark_text
 from retrieval.extraction.pdf.characters import Display, Field, PageCharacters
 from retrieval.extraction.pdf.unseen import texts_of
-from retrieval.extraction.table_rows import EMPTY, TICKED
+from retrieval.extraction.tick_boxes import EMPTY, TICKED
 
 _MOST = 5000  # annotations of a page
 _LONGEST = 20_000  # characters of one
@@ -131,12 +131,6 @@ def _string(function: Callable[..., int], *arguments: object) -> str:
     return buffer.raw[: size - 2].decode("utf-16-le", "replace").replace("\r", "\n")
 
 
-def within(page: PageCharacters, box: Sequence[float]) -> np.ndarray:
-    """inside_N: which characters have their middle in a box."""
-    inside_N: np.ndarray = np.all((page.middle_N2 >= box[:2]) & (page.middle_N2 <= box[2:]), axis=1)
-    return inside_N
-
-
 def remarks(page: PageCharacters, comments: Sequence[Comment]) -> list[str]:
     """What was written on the page after it was made, each as a paragraph that says so."""
     found = []
@@ -145,7 +139,7 @@ def remarks(page: PageCharacters, comments: Sequence[Comment]) -> list[str]:
         if not text:
             continue
         about = " ".join(
-            text for box in comment.boxes for text in texts_of(page.code_N, page.spaced_N, within(page, box))
+            text for box in comment.boxes for text in texts_of(page.code_N, page.spaced_N, page.within(box))
         )
         said = f"Comment by {comment.author}" if comment.author else "Comment"
         found.append(text if comment.is_text else remark_text(said, about, text))
@@ -164,7 +158,7 @@ def unseen(number: int, page: PageCharacters, annotations: Annotations) -> list[
 def _struck(page: PageCharacters, annotations: Annotations) -> np.ndarray:
     struck_N: np.ndarray = np.zeros(len(page.code_N), bool)
     for box in (box for comment in annotations.comments if comment.is_struck for box in comment.boxes):
-        struck_N |= within(page, box)
+        struck_N |= page.within(box)
     return struck_N
 
 
@@ -174,7 +168,7 @@ def with_annotations(page: PageCharacters, annotations: Annotations) -> PageChar
     fields, struck_N = annotations.fields, _struck(page, annotations)
     page = _without(page, struck_N) if struck_N.any() else page
     for field in fields:
-        inside_N = within(page, (field.x0, field.y0, field.x1, field.y1))
+        inside_N = page.within((field.x0, field.y0, field.x1, field.y1))
         if field.value in (TICKED, EMPTY) or not inside_N.any():
             page = _with_text(page.only(~inside_N), field)
         elif field.is_comb:

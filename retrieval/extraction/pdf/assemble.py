@@ -1,9 +1,12 @@
-"""Pages of lines to a document: running heads left out, lines joined to running text, pages without text told."""
+"""Pages of lines to a document: running heads left out, lines joined to running text, pages without text told, and its
+title: what its metadata states if that is a title, else the largest text of its first page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +34,12 @@ from retrieval.extraction.parts import Part
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.forms import with_pairs
 from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once, without_hidden_numbers
-from retrieval.extraction.pdf.layout import line_numbers, read_lines
-from retrieval.extraction.pdf.paragraphs import join_lines
+from retrieval.extraction.pdf.layout import line_numbers, read_lines, torn_by_boxes
+from retrieval.extraction.pdf.paragraphs import ends_sentence, join_lines
 from retrieval.extraction.pdf.tables.find_tables import find_tables
 from retrieval.extraction.pdf.tables.rows import Names, read_table
 from retrieval.extraction.pdf.tables.rules import Rules
 from retrieval.extraction.pdf.text_boxes import TextLine, composed, piece_of, plain_line
-from retrieval.extraction.pdf.titles import title_of
 from retrieval.extraction.pdf.unseen import texts_of
 from retrieval.extraction.table_rows import Piece, alike, subject_of
 
@@ -49,6 +51,21 @@ WORDLESS = "no text, and none was recognised in the picture"
 _LINES_A_PAGE = 100_000  # more than any page has; numbers the tables of a document
 _CAPTION_REACH = 0.12  # of the height of the page, between a caption and what it is about
 _MOST_SHOWN = 20  # page numbers in a note
+_LONGEST_TITLE = 300
+_LONGEST_PRINTED = 200
+_LINES_LOOKED_AT = 40
+_PAGES_LOOKED_AT = 3
+_MADE_BY_PROGRAMS = re.compile(
+    r"(?:microsoft\s+(?:word|powerpoint|excel)\b|untitled|powerpoint presentation|presentation\d*$|document\d*$"
+    r"|slide\s*\d+$|title$|no title$|unbenannt|dokument\d*$|sans titre)",
+    re.I,
+)
+_FILE_NAME = re.compile(
+    r"\.(?:pdf|docx?|pptx?|xlsx?|tex|dvi|rtf|odt|indd|qxd|p65|fm|html?|ps|eps|txt|md|\d{1,4})$|[\\/]\w+[\\/]|^\S*_\S*$",
+    re.I,
+)
+_FEWEST_PRINTED = 0.5  # of the words of a stated title; those of a template's are not in the text
+_WORD = re.compile(r"[^\W_]+")
 _NO_RULES = Rules(np.zeros((0, 3)), np.zeros((0, 3)))
 
 
@@ -92,7 +109,15 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
         numbers = texts_of(sheet.code_N, sheet.spaced_N, numbers_N)
         asides.append(Aside("line number", " ".join(numbers), number))
         sheet = sheet.only(~numbers_N)
-    for count, line in enumerate(read_lines(sheet, find_tables(sheet, rules or _NO_RULES))):
+    rules = rules or _NO_RULES
+    ordered = read_lines(sheet, find_tables(sheet, rules))
+    if torn := torn_by_boxes(sheet, rules.areas_A4, ordered):
+        text = read_page(number, sheet.only(~np.any(torn, axis=0)), rules, names)
+        boxes = read_blocks(number, [sheet.only(inside_N) for inside_N in torn], rules, after=text.lines)
+        whole = max((n for n, line in enumerate(text.lines, 1) if ends_sentence(line)), default=len(text.lines))
+        lines = [*text.lines[:whole], *boxes.lines, *text.lines[whole:]]
+        return replace(text, lines=lines, tables=[*text.tables, *boxes.tables], asides=[*asides, *text.asides])
+    for count, line in enumerate(ordered):
         if line.table is None:
             made = plain_line(number, sheet, line)
             lines += [made] if made is not None else []
@@ -106,24 +131,23 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
     return PageLines(with_pairs(lines, sheet), tables, found, asides, cut)
 
 
-def read_blocks(number: int, blocks: Sequence[PageCharacters], rules: Rules | None) -> PageLines:
-    """The same of a page whose blocks of print are known, in the order of reading."""
+def read_blocks(
+    number: int, blocks: Sequence[PageCharacters], rules: Rules | None, after: Sequence[TextLine] = ()
+) -> PageLines:
+    """The same of a page whose blocks of print are known, in the order of reading; lines `after` which they are
+    read."""
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
     for block in blocks:
         found = read_page(number, block, rules, None)
-        column = 1 + lines[-1].column if lines else 0
+        column = 1 + max((line.column for line in (*after, *lines)), default=-1)
         lines += [replace(line, column=column + line.column) for line in found.lines]
         tables += found.tables
     return PageLines(lines, tables, None)
 
 
 def assemble(
-    path: Path,
-    read: Sequence[Page],
-    metadata: dict[str, str],
-    outline: tuple[OutlineEntry, ...],
-    notes: list[str],
+    path: Path, read: Sequence[Page], metadata: dict[str, str], outline: tuple[OutlineEntry, ...], notes: list[str]
 ) -> ExtractedDocument:
     """Raises ExtractError without any text; NothingToRead where some may be recognised."""
     facts = [page.facts for page in read]
@@ -152,7 +176,7 @@ def assemble(
         notes.append(f"The text of {which} was recognised in pictures (OCR): it may have errors.")
     outline = tuple(_with_start(entry, pages) for entry in outline)
     return ExtractedDocument(
-        title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
+        _title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
         running.page_N, running.line_N, running.box_N4, tuple(notes), tuple(scanned),
         _exhibits(read), asides=tuple(asides),
     )  # fmt: skip
@@ -257,3 +281,44 @@ def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> Outlin
     if entry.page is None or not 0 <= entry.page < len(pages):
         return OutlineEntry(entry.title, entry.level)
     return OutlineEntry(entry.title, entry.level, entry.page, pages[entry.page].start)
+
+
+def _title_of(
+    metadata: Mapping[str, str], pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine], path: Path
+) -> str:
+    """The document's title, at worst the file's name. `heads`: lines that were left out as running heads."""
+    stated = " ".join(metadata.get("title", "").split())
+    printed = _largest_text(pages, heads)
+    made = _MADE_BY_PROGRAMS.match(stated) or _FILE_NAME.search(stated)
+    if len(stated) > 3 and not made and (not printed or _is_printed(stated, pages)):
+        return stated[:_LONGEST_TITLE]
+    return printed or path.stem
+
+
+def _is_printed(stated: str, pages: Sequence[Sequence[TextLine]]) -> bool:
+    """Whether most words of a stated title stand on the first pages."""
+    text = " ".join(line.text for lines in pages[:_PAGES_LOOKED_AT] for line in lines)
+    there = {word.lower() for word in _WORD.findall(text)}
+    words = [word.lower() for word in _WORD.findall(stated)]
+    return sum(word in there for word in words) >= _FEWEST_PRINTED * max(1, len(words))
+
+
+def _largest_text(pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine]) -> str:
+    """The largest text of the first page that is larger than other text, of the next page too as a cover has little,
+    and no part of that page's running head; "" without one."""
+    first, other = (
+        [line for line in lines if line.turn == 0 and not line.table and line.cells == 1][:_LINES_LOOKED_AT]
+        for lines in (*pages[:2], [], [])[:2]
+    )
+    running = [line.text.lower() for line in heads if first and line.page == first[0].page]
+    for size in sorted({line.size for line in first}, reverse=True):
+        if sum(line.size < 0.9 * size for line in (*first, *other)) <= 2:
+            return ""
+        alike = [
+            list(group) for near, group in groupby(first, key=lambda line: 0.95 * size < line.size <= size) if near
+        ]
+        title = " ".join(" ".join(line.text for line in alike[0]).split())
+        in_heads = any(title.lower() in text for text in running)
+        if 3 < len(title) <= _LONGEST_PRINTED and not in_heads and any(map(str.isalpha, title)):
+            return title
+    return ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -81,13 +82,17 @@ class PageCharacters:
         middle_N2: np.ndarray = (self.ink_N4[:, :2] + self.ink_N4[:, 2:]) / 2
         return middle_N2
 
+    def within(self, box: Sequence[float]) -> np.ndarray:
+        """inside_N: which characters have their middle in a box."""
+        inside_N: np.ndarray = np.all((self.middle_N2 >= box[:2]) & (self.middle_N2 <= box[2:]), axis=1)
+        return inside_N
+
     @cached_property
     def filled_N(self) -> np.ndarray:
         """Which characters were filled into a field."""
         filled_N: np.ndarray = np.zeros(len(self.code_N), bool)
         for field in self.fields:
-            low, high = (field.x0, field.y0), (field.x1, field.y1)
-            filled_N |= ((self.middle_N2 >= low) & (self.middle_N2 <= high)).all(axis=1)
+            filled_N |= self.within((field.x0, field.y0, field.x1, field.y1))
         return filled_N
 
     def only(self, chosen_N: np.ndarray) -> PageCharacters:

@@ -22,7 +22,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedBox, ExtractedDocument, ExtractedPage, OutlineEntry
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, attached_parts
-from retrieval.extraction.ocr.recognised import kept
+from retrieval.extraction.ocr.pictures import kept
 from retrieval.extraction.pdf.annotations import remarks, unseen, with_annotations
 from retrieval.extraction.pdf.assemble import (
     DAMAGED,
@@ -36,9 +36,8 @@ from retrieval.extraction.pdf.assemble import (
 )
 from retrieval.extraction.pdf.characters import Display, PageCharacters, beside, read_characters
 from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
-from retrieval.extraction.pdf.strikes import struck_out
 from retrieval.extraction.pdf.tables.rows import Names
-from retrieval.extraction.pdf.tables.rules import read_rules
+from retrieval.extraction.pdf.tables.rules import read_rules, struck_out
 from retrieval.extraction.pdf.text_boxes import unprinted_line
 
 STAMPED = "a picture with a few words beside it: scanned image?"

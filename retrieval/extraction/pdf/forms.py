@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.text_boxes import CELL_BORDER, TextLine, composed, piece_of
-from retrieval.extraction.table_rows import EMPTY, LEFT_EMPTY, SENTENCE_ENDS, TICKED, Piece, row_sentence, stated_ticked
+from retrieval.extraction.table_rows import SENTENCE_ENDS, Piece, in_between, row_sentence
+from retrieval.extraction.tick_boxes import EMPTY, LEFT_EMPTY, TICKED, stated_ticked
 
 _BOX = re.compile("[☐☑☒]")
 _AMOUNT = re.compile(r"[^\w\d]*(?:[A-Z]{3}\s?|[€$£¥]\s?)?[-–−]?\d[\d.,' ]*[.,]\d\d(?:\s?(?:[A-Z]{3}|[€$£¥]))?[^\w]*")
@@ -143,14 +144,9 @@ def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
         yield from lines
         return
     if ticked:
-        pieces = [*question, Piece.unprinted(stated_ticked("".join(piece.text for piece in question).rstrip()))]
-        for number, option in enumerate(ticked):
-            pieces += [Piece.unprinted(f", {TICKED} "), option] if number else [option]
-        yield composed(lines, [*pieces, Piece.unprinted(".")])
+        stated = Piece.unprinted(stated_ticked("".join(piece.text for piece in question).rstrip()))
+        yield composed(lines, [*question, stated, *in_between(ticked, f", {TICKED} "), Piece.unprinted(".")])
     elif question:
         yield composed(lines, question)
     if empty:
-        pieces = [Piece.unprinted(LEFT_EMPTY)]
-        for number, option in enumerate(empty):
-            pieces += [Piece.unprinted(", "), option] if number else [option]
-        yield composed(lines, [*pieces, Piece.unprinted(".")])
+        yield composed(lines, [Piece.unprinted(LEFT_EMPTY), *in_between(empty, ", "), Piece.unprinted(".")])

@@ -3,7 +3,7 @@
 Files may draw text in any order. The drawing order is kept where it makes sense; columns of prose are read one after
 another whatever the drawing order; a page without a sensible drawing order is read from top to bottom.
 
-Legend: N characters of the page, F fragments (pieces of a line without a wide gap).
+Legend: N characters of the page, F fragments (pieces of a line without a wide gap), A areas.
 All lengths in points; x runs along the text, y from line to line (rotated text is turned upright first).
 """
 
@@ -352,3 +352,56 @@ def _are_of_lines(page: PageCharacters, f: Fragments, numbers: Sequence[tuple[in
     beside = f.x1[own].max() < f.x0[text].min() or f.x0[own].min() > f.x1[text].max()
     runs_on = np.mean([chr(page.code_N[f.members[start][0]]).islower() for start in text.tolist()])
     return bool(aligned and beside and len(steps) == 1 and min(steps) > 0 and runs_on >= _RUNS_ON)
+
+
+# --- boxes beside the text -------------------------------------------------------------------------------------------
+
+_LEAST_WIDE, _LEAST_HIGH = 60.0, 30.0
+_WIDEST = 0.65  # of the page
+_FEWEST_INSIDE, _FEWEST_BESIDE = 60, 60  # characters
+_SAME = 3.0
+_NEAR = 20.0  # cells of a table stand so near to each other
+_RUNS_ON_BESIDE = 0.4  # of the lines beside a box; in lists and on slides fewer begin in small letters
+_ENDS = ".!?:;”\"'"
+
+
+def torn_by_boxes(page: PageCharacters, areas_A4: np.ndarray, lines: Sequence[Line]) -> list[np.ndarray]:
+    """inside_N of each box that stands beside running text, and tears one of its sentences as `lines` are ordered."""
+    size_A2 = areas_A4[:, 2:] - areas_A4[:, :2]
+    is_box_A = (size_A2 >= [_LEAST_WIDE, _LEAST_HIGH]).all(axis=1) & (size_A2[:, 0] < _WIDEST * page.width)
+    boxes: list[np.ndarray] = []
+    for box in areas_A4[is_box_A]:
+        if all(np.abs(box - other).max() > _SAME for other in boxes):
+            boxes.append(box)
+    found = []
+    for box in boxes:
+        others = [other for other in boxes if other is not box]
+        if any((other[:2] < box[2:] + _NEAR).all() and (box[:2] < other[2:] + _NEAR).all() for other in others):
+            continue
+        inside_N = page.within(box.tolist())
+        beside_N = ~inside_N & (page.middle_N2[:, 1] > box[1]) & (page.middle_N2[:, 1] < box[3])
+        if inside_N.sum() >= _FEWEST_INSIDE and beside_N.sum() >= _FEWEST_BESIDE and _tears(page, lines, inside_N):
+            found.append(inside_N)
+    return found
+
+
+def _tears(page: PageCharacters, lines: Sequence[Line], inside_N: np.ndarray) -> bool:
+    """Whether the lines of a box share lines with running text beside it, or stand within one of its sentences."""
+    shares = [float(inside_N[line.indices_N].mean()) for line in lines]
+    shared = [line for line, share in zip(lines, shares, strict=True) if 0 < share < 1]
+    if shared:
+        begun: list[bool] = []  # for each line beside the box: whether it goes on with a sentence
+        for line in shared:
+            here_N, box_N4 = inside_N[line.indices_N], page.box_N4[line.indices_N]
+            at = np.flatnonzero(np.diff(here_N))
+            if line.table is not None or (box_N4[at + 1, 0] - box_N4[at, 2]).min() < line.size:
+                return False  # a word or a table goes over the border
+            begun.append(chr(page.code_N[line.indices_N[~here_N][0]]).islower())
+        return sum(begun) >= _RUNS_ON_BESIDE * len(begun)
+    borders = [number for number, (a, b) in enumerate(pairwise(shares)) if a != b]
+    if not borders or shares[0] or shares[-1]:
+        return False
+    before, behind = lines[borders[0]], lines[borders[-1] + 1]
+    alike = abs(before.size - behind.size) < 0.1 * before.size and before.table is None is behind.table
+    goes_on = alike and chr(page.code_N[behind.indices_N[0]]).islower()
+    return goes_on and chr(page.code_N[before.indices_N[-1]]) not in _ENDS

@@ -79,12 +79,12 @@ def _with_sentences_whole(lines: list[TextLine]) -> list[TextLine]:
         between = lines[start:goes_on]
         if lines[goes_on].page == between[0].page:
             same = goes_on
-            while same + 1 < len(lines) and lines[same + 1].page == between[0].page and not _ends(lines[same]):
+            while same + 1 < len(lines) and lines[same + 1].page == between[0].page and not ends_sentence(lines[same]):
                 same += 1
             lines[start : same + 1] = [*lines[goes_on : same + 1], *between]
         else:
             begin = start - 1
-            while begin and not _ends(lines[begin - 1]) and lines[begin - 1].page == between[0].page:
+            while begin and not ends_sentence(lines[begin - 1]) and lines[begin - 1].page == between[0].page:
                 begin -= 1
             lines[begin:goes_on] = [*between, *lines[begin:start]]
     return lines
@@ -94,7 +94,8 @@ def _goes_on_at(lines: Sequence[TextLine], start: int) -> int | None:
     """The line on which the sentence goes on that is not finished before `start`, if sentences in other print or at
     another edge stand between; else None."""
     before, first = lines[start - 1], lines[start]
-    if before.table or before.cells > 1 or not (before.text[-1].isalnum() or before.text[-1] == ","):
+    is_open = before.text[-1].isalnum() or before.text[-1] == "," or _is_divided(before)
+    if before.table or before.cells > 1 or not is_open:
         return None
     if first.text[:1].islower() or not _is_other(before, first) or _is_item(before) or _is_item(first):
         return None
@@ -104,7 +105,7 @@ def _goes_on_at(lines: Sequence[TextLine], start: int) -> int | None:
         line = lines[number]
         if not line.table and not _is_other(before, line) and line.text[:1].islower() and not _is_item(line):
             words = " ".join(each.text for each in lines[start:number]).split()
-            return number if len(words) >= _FEWEST_WORDS and _ends(lines[number - 1]) else None
+            return number if len(words) >= _FEWEST_WORDS and ends_sentence(lines[number - 1]) else None
         if line.table or not (_is_other(before, line) and _is_other(first, before)):
             return None
     return None
@@ -116,11 +117,16 @@ def _is_other(a: TextLine, b: TextLine) -> bool:
     return beside or a.turn != b.turn or abs(a.size - b.size) > 0.04 * a.size
 
 
+def _is_divided(line: TextLine) -> bool:
+    """Whether a line ends within a word."""
+    return line.text.endswith(LINE_HYPHENS) and len(line.text) > 1 and line.text[-2].isalnum()
+
+
 def _is_item(line: TextLine) -> bool:
     return bool(_BULLET.match(line.text) or _NUMBERED.match(line.text))
 
 
-def _ends(line: TextLine) -> bool:
+def ends_sentence(line: TextLine) -> bool:
     return _SENTENCE_END.search(line.text) is not None
 
 
@@ -206,7 +212,7 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
         return PARAGRAPH
     em = max(a.size, 1.0)
     ends = bool(_SENTENCE_END.search(a.text))
-    hyphen = a.text.endswith(LINE_HYPHENS) and len(a.text) > 1 and a.text[-2].isalnum()
+    hyphen = _is_divided(a)
     room = _room(a, margin_a)
     in_sentence = b.text[:1].islower() and (a.text[-1].isalnum() or a.text[-1] == ",") and not _NUMBERED.match(b.text)
     goes_on = hyphen or (in_sentence and room < _RAGGED * (margin_a.right - margin_a.left))
@@ -222,6 +228,8 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
         return PARAGRAPH
     if _BULLET.match(b.text):
         return ROW if together and step < 3 * em else PARAGRAPH
+    if a.page == b.page and b.column < a.column:  # behind a box that was read apart
+        return PARAGRAPH
     if not together:
         indented = b.x0 > margin_b.left + 0.8 * em
         if hyphen or (not ends and b.text[:1].islower()):

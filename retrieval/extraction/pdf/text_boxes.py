@@ -16,7 +16,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import HYPHEN, PageCharacters
 from retrieval.extraction.pdf.layout import Line
-from retrieval.extraction.table_rows import Piece
+from retrieval.extraction.table_rows import Piece, joined_pieces
 
 CELL_BORDER = "\t"
 APART = -1
@@ -216,16 +216,11 @@ def piece_of(line: TextLine, start: int, end: int) -> Piece:
 
 def composed(sources: Sequence[TextLine], pieces: Sequence[Piece]) -> TextLine:
     """One line of pieces of others."""
-    runs, run_parts = 0, []
-    for piece in pieces:
-        run_parts.append(runs + piece.run_C)
-        runs += int(piece.run_C.max(initial=0)) + 1
+    joined = joined_pieces(pieces)
     x0, y0 = min(line.x0 for line in sources), min(line.y0 for line in sources)
     x1, y1 = max(line.x1 for line in sources), max(line.y1 for line in sources)
     return replace(
-        sources[0], text="".join(piece.text for piece in pieces), run_C=np.concatenate(run_parts),
-        box_C4=np.concatenate([piece.box_C4 for piece in pieces]),
-        placed_C=np.concatenate([piece.placed_C for piece in pieces]),
+        sources[0], text=joined.text, run_C=joined.run_C, box_C4=joined.box_C4, placed_C=joined.placed_C,
         x0=x0, y0=y0, x1=x1, y1=y1, base=sources[-1].base, cells=max(2, sources[0].cells),
     )  # fmt: skip
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from retrieval.extraction import character_places, exhibits
+from retrieval.extraction import character_places
 from retrieval.extraction.document import Exhibits, ExtractedBox, ExtractedTable
-from retrieval.extraction.exhibits import is_figure_caption, is_table_caption, nearest_caption
+from retrieval.extraction.exhibits import is_figure_caption, is_table_caption, nearest_caption, within_limits
 from retrieval.types.records import Table
 from tests.retrieval.extraction.reading import read, written
 from tests.retrieval.extraction.test_mail import attach, message
@@ -32,7 +32,7 @@ def test_what_is_kept_belongs_to_its_text_and_damage_counts_as_absence(tmp_path)
     character_places.keep(folder, document)
     assert character_places.kept_exhibits(folder, document.text) == document.exhibits
     assert character_places.kept_exhibits(folder, "another text") is None
-    (folder / exhibits.FILE).write_text("{")
+    (folder / character_places.EXHIBITS).write_text("{")
     assert character_places.kept_exhibits(folder, document.text) is None
 
 
@@ -69,7 +69,7 @@ def test_csv_keeps_numbers_and_words_and_disarms_formulas():
 
 def test_more_cells_than_are_kept_leave_the_last_tables_out():
     large = ExtractedTable(0, "", None, tuple(("x",) * 100 for _ in range(1500)))
-    assert len(exhibits.within_limits(Exhibits((), (large, large))).tables) == 1
+    assert len(within_limits(Exhibits((), (large, large))).tables) == 1
 
 
 def cells(document) -> list[tuple[int, str, list[list[str]]]]:
@@ -136,7 +136,7 @@ def test_tables_of_an_opendocument_text_and_of_attachments_are_found(tmp_path):
 def test_what_an_older_release_kept_is_found_anew(tmp_path):
     document = read(written(tmp_path, "one.csv", "Item,Cost\nPier,12\n"))
     character_places.keep(tmp_path / "pages", document)
-    path = tmp_path / "pages" / exhibits.FILE
+    path = tmp_path / "pages" / character_places.EXHIBITS
     plain = json.loads(path.read_text())
     assert plain.pop("made")
     path.write_text(json.dumps(plain))

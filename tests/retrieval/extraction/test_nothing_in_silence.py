@@ -19,6 +19,7 @@ import pytest
 from lxml import etree
 from openpyxl.comments import Comment
 from openpyxl.styles import Font
+from pptx.dml.color import RGBColor
 from pypdf import PdfReader
 from striprtf.striprtf import rtf_to_text
 
@@ -59,6 +60,7 @@ def an_xlsx(folder: Path) -> tuple[Path, Iterator[str]]:
         book.active.append([f"name{row}", f"town{row}", row])
     book.active["A3"].comment = Comment("remarked by Ann", "Ann")
     book.active["B5"].font = Font(strike=True)
+    book.active["B6"].font = Font(color="FFFFFFFF")
     book.active.row_dimensions[7].hidden = True
     hidden = book.create_sheet("Old")
     hidden.append(["kept", "away"])
@@ -77,9 +79,15 @@ def a_pptx(folder: Path) -> tuple[Path, Iterator[str]]:
         slide.placeholders[1].text = f"Body of slide {number}\nwith two lines"
         slide.notes_slide.notes_text_frame.text = f"Said aloud {number}"
     made.slides[3].element.set("show", "0")
+    table = made.slides[2].shapes.add_table(3, 3, 0, 5_000_000, 9_000_000, 900_000).table
+    for number, cell in enumerate(table.iter_cells()):
+        cell.text = f"cell{number}"
+    white = made.slides[1].placeholders[1].text_frame.paragraphs[0].add_run()
+    white.text, white.font.color.rgb = " white", RGBColor(255, 255, 255)
     made.save(folder / "made.pptx")
     slides = pptx.Presentation(folder / "made.pptx").slides
-    texts = [shape.text_frame.text for slide in slides for shape in slide.shapes]
+    texts = [shape.text_frame.text for slide in slides for shape in slide.shapes if shape.has_text_frame]
+    texts += [cell.text for shape in slides[2].shapes if shape.has_table for cell in shape.table.iter_cells()]
     return folder / "made.pptx", iter([*texts, *(slide.notes_slide.notes_text_frame.text for slide in slides)])
 
 
@@ -87,10 +95,12 @@ def a_page(folder: Path) -> tuple[Path, Iterator[str]]:
     rows = "".join(f"<tr><td>name{n}</td><td>town{n}</td><td rowspan=1>{n}</td></tr>" for n in range(20))
     page = (
         f"<html><body><h1>Boats</h1><p>Wood <del>old</del> <b>new</b>.</p><p hidden>secret</p><table>{rows}</table>"
+        "<pre>Quay   Depth  Berths\nNorth  4.5    12\nSouth  3.2    8\n</pre>"
+        "<iframe srcdoc='<p>framed 42</p>'></iframe>"
         "<template>later</template><ul><li>one<li>two</ul><select><option>red<option selected>blue</select></body>"
     )
     seen = etree.HTML(page.replace("<option>red", "<option>"))
-    return written(folder, "made.html", page), seen.itertext()
+    return written(folder, "made.html", page), iter([*seen.itertext(), "framed 42"])
 
 
 def an_odt(folder: Path) -> tuple[Path, Iterator[str]]:
@@ -217,6 +227,9 @@ def a_saved_page(folder: Path) -> tuple[Path, Iterator[str]]:
 
 def a_text(folder: Path) -> tuple[Path, Iterator[str]]:
     source = "".join(f"Line {n} about wood and water.\n" + "\n" * (n % 5 == 0) + f"  {n}.5  {n}\n" for n in range(60))
+    source += (
+        "\n# code:name:town\n" + "".join(f"c{n}:name{n}:town{n}\n" for n in range(20)) + "\nLunch: [x] fish [ ] meat\n"
+    )
     return written(folder, "made.txt", source), iter([source])
 
 
@@ -246,3 +259,15 @@ def test_every_word_that_another_reader_sees_is_read_or_set_aside(
     )
     missing = words - kept
     assert missing.total() <= 0.01 * words.total(), missing
+
+
+@pytest.mark.parametrize(
+    ("make", "cells"),
+    [(a_docx, 11), (an_xlsx, 3 * 39 - 2), (a_pptx, 9), (a_page, 69), (an_odt, 0), (an_ods, 120), (a_csv, 123),
+     (a_markdown, 42), (a_text, 63)],
+)  # fmt: skip
+def test_every_cell_that_is_shown_is_a_cell_of_a_table(
+    tmp_path: Path, make: Callable[[Path], tuple[Path, Iterator[str]]], cells: int
+) -> None:
+    document = read(make(tmp_path)[0])
+    assert sum(bool(cell) for table in document.exhibits.tables for row in table.rows for cell in row) == cells

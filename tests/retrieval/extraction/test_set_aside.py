@@ -7,6 +7,11 @@ from pathlib import Path
 import openpyxl
 import pptx
 import pytest
+from openpyxl.formatting.rule import CellIsRule
+from openpyxl.styles import Color, Font, PatternFill
+from openpyxl.worksheet.table import Table
+from PIL import Image
+from pptx.dml.color import RGBColor
 from pptx.oxml import parse_xml
 from pptx.oxml.ns import nsdecls
 
@@ -278,6 +283,121 @@ def test_what_the_number_format_of_a_cell_hides_is_set_aside(tmp_path):
     book.save(tmp_path / "made.xlsx")
     document = read(tmp_path / "made.xlsx")
     assert "Item: Pier; Cost: 12." in document.text and set_aside(document) == [("hidden", "77")]
+
+
+WHITE_FONT = Font(color="FFFFFFFF")
+
+
+@pytest.mark.parametrize(
+    ("font", "fill", "is_hidden"),
+    [
+        (WHITE_FONT, None, True),
+        (Font(color=Color(theme=0)), None, True),
+        (Font(color=Color(indexed=9)), None, True),
+        (WHITE_FONT, "FFFFFFFF", True),
+        (Font(color="FF336699"), "FF336699", True),
+        (WHITE_FONT, "FF336699", False),
+        (Font(color="FF336699"), None, False),
+        (Font(color=Color(theme=0, tint=-0.5)), None, False),
+        (Font(color="FF000000"), "FFFFFFFF", False),
+        (Font(bold=True), None, False),
+    ],
+)
+def test_letters_in_the_colour_of_their_cell_are_set_aside(tmp_path, font, fill, is_hidden):
+    book = openpyxl.Workbook()
+    for row in (("Item", "Cost", "Help"), ("Pier", 12, 77), ("Quay", 13, 88)):
+        book.active.append(row)
+    book.active["C2"].font = font
+    if fill:
+        book.active["C2"].fill = PatternFill("solid", fgColor=fill)
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert set_aside(document) == ([("hidden", "77")] if is_hidden else []) and "Help: 88" in document.text
+    assert ("Help: 77" in document.text) != is_hidden
+
+
+def test_white_letters_stay_where_a_table_or_a_condition_may_colour_their_cell(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (("Item", "Cost", "Help"), ("Pier", 12, 77), ("Quay", 13, 88)):
+        book.active.append(row)
+    for cell in ("A1", "B1", "C1", "C2"):
+        book.active[cell].font = WHITE_FONT
+    book.active.add_table(Table(displayName="Costs", ref="A1:B3"))
+    ground = PatternFill(bgColor="FF336699", fill_type="solid")
+    book.active.conditional_formatting.add("C2:C3", CellIsRule("greaterThan", ["70"], fill=ground))
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert set_aside(document) == [("hidden", "Help")] and "Item: Pier; Cost: 12; 77." in document.text
+
+
+NOTHING, DARK, PICTURE = "nothing", "a dark shape", "a picture"
+
+
+@pytest.mark.parametrize(
+    ("colour", "own", "slide", "below", "is_hidden"),
+    [
+        ("FFFFFF", None, None, NOTHING, True),
+        ("FFFFFF", "FFFFFF", "000000", NOTHING, True),
+        ("224466", "224466", None, NOTHING, True),
+        ("224466", None, "224466", NOTHING, True),
+        ("FFFFFF", "224466", None, NOTHING, False),
+        ("FFFFFF", None, "224466", NOTHING, False),
+        ("FFFFFF", None, None, DARK, False),
+        ("FFFFFF", None, None, PICTURE, False),
+        ("224466", None, None, NOTHING, False),
+    ],
+)
+def test_letters_in_the_colour_of_their_ground_on_a_slide_are_set_aside(tmp_path, colour, own, slide, below, is_hidden):
+    made, path = deck(tmp_path)
+    page = made.slides.add_slide(made.slide_layouts[6])
+    if slide:
+        page.background.fill.solid()
+        page.background.fill.fore_color.rgb = RGBColor.from_string(slide)
+    if below == DARK:
+        page.shapes.add_shape(1, 0, 0, 9_000_000, 900_000)
+    elif below == PICTURE:
+        Image.new("RGB", (40, 40), "navy").save(tmp_path / "sea.png")
+        page.shapes.add_picture(str(tmp_path / "sea.png"), 0, 0, 9_000_000, 900_000)
+    box = page.shapes.add_textbox(0, 0, 9_000_000, 900_000)
+    if own:
+        box.fill.solid()
+        box.fill.fore_color.rgb = RGBColor.from_string(own)
+    for words, rgb in (("seen", None), (" secret", colour)):
+        run = box.text_frame.paragraphs[0].add_run()
+        run.text = words
+        if rgb:
+            run.font.color.rgb = RGBColor.from_string(rgb)
+    made.save(path)
+    document = read(path)
+    assert set_aside(document) == ([("hidden", "secret")] if is_hidden else [])
+    assert document.text == ("seen" if is_hidden else "seen secret")
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "aside"),
+    [
+        ('<iframe srcdoc="<p>Berth 42</p>">no frames</iframe>', "Before\n\nBerth 42\n\nAfter", []),
+        ('<iframe src="https://example.org/a.html">no frames</iframe>', "Before\n\nAfter", []),
+        ('<iframe hidden srcdoc="<p>Buy now</p>"></iframe>', "Before\n\nAfter", ["Buy now"]),
+        ('<iframe style="display:none" srcdoc="Buy now"></iframe>', "Before\n\nAfter", ["Buy now"]),
+        ('<iframe srcdoc="<p>Berth 42</p><p hidden>old</p>"></iframe>', "Before\n\nBerth 42\n\nAfter", ["old"]),
+        ('<iframe srcdoc="<script>run()</script><h2>Quay</h2>"></iframe>', "Before\n\nQuay\n\nAfter", []),
+        ("<iframe srcdoc='<iframe srcdoc=\"Inner 7\"></iframe>'></iframe>", "Before\n\nInner 7\n\nAfter", []),
+        ('<table><tr><td>Pier<td><iframe srcdoc="12 m"></iframe><tr><td>Quay<td>9 m</table>',
+         "Before\n\nPier: 12 m.\nQuay: 9 m.\n\nAfter", []),
+    ],
+)  # fmt: skip
+def test_pages_that_stand_in_a_frame_of_a_page_are_read(tmp_path, page, text, aside):
+    document = read(written(tmp_path, "made.html", f"<p>Before</p>{page}<p>After</p>"))
+    assert document.text == text and [one.text for one in document.asides] == aside
+
+
+def test_frames_in_frames_without_end_are_read_to_some_depth(tmp_path):
+    page = "deep"
+    for number in range(12):
+        page = f"<p>level {number}</p><iframe srcdoc='{page.replace('&', '&amp;').replace(chr(39), '&#39;')}'></iframe>"
+    lines = read(written(tmp_path, "made.html", page)).text.split("\n\n")
+    assert lines == [f"level {number}" for number in range(11, 5, -1)]
 
 
 def test_what_is_set_aside_in_an_attachment_and_in_a_message_stays_with_its_part(tmp_path):

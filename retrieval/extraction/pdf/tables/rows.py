@@ -1,8 +1,4 @@
-"""Tables to text: every row a sentence of its own, in which each cell stands behind the name of its column.
-
-    Region: North; Price per tonne, EUR: 41.50.
-
-Names that are repeated and what is put between cells stand on no page, so boxes enclose the cells of the row alone.
+"""Tables of a page to sentences (see `retrieval.extraction.table_rows`).
 
 Legend: C characters of a line.
 """
@@ -27,6 +23,7 @@ from retrieval.extraction.table_rows import (
     Piece,
     in_between,
     is_number,
+    joined_pieces,
     named,
     names_values,
     row_sentence,
@@ -184,21 +181,11 @@ def _text_of(page_number: int, page: PageCharacters, cell: Cell) -> Piece:
 
 
 def _line(
-    page_number: int,
-    page: PageCharacters,
-    whole: Line,
-    own: np.ndarray,
-    pieces: list[Piece],
-    number: int,
+    page_number: int, page: PageCharacters, whole: Line, own: np.ndarray, pieces: list[Piece], number: int
 ) -> TextLine:
-    runs, run_parts = 0, []
-    for piece in pieces:
-        run_parts.append(runs + piece.run_C)
-        runs += int(piece.run_C.max(initial=0)) + 1
+    row = joined_pieces(pieces)
     low, high = page.box_N4[own, :2].min(axis=0), page.box_N4[own, 2:].max(axis=0)
     return TextLine(
-        page_number, whole.column, whole.turn, "".join(piece.text for piece in pieces),
-        np.concatenate([piece.box_C4 for piece in pieces]), np.concatenate([piece.placed_C for piece in pieces]),
-        np.concatenate(run_parts), float(low[0]), float(low[1]), float(high[0]), float(high[1]), float(high[1]),
-        whole.size, False, 1, number,
+        page_number, whole.column, whole.turn, row.text, row.box_C4, row.placed_C, row.run_C, float(low[0]),
+        float(low[1]), float(high[0]), float(high[1]), float(high[1]), whole.size, False, 1, number,
     )  # fmt: skip

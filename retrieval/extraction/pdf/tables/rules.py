@@ -1,36 +1,43 @@
-"""The straight lines that a PDF page draws: borders of table cells, and the rules above and below a table.
+"""The straight lines that a PDF page draws: borders of table cells, the rules above and below a table, and those that
+strike words out, as word processors print them.
 
-Legend: R rules. Points (1/72 inch), origin top left of the displayed page, y downwards.
+Legend: N characters of the page, R rules. Points (1/72 inch), origin top left of the displayed page, y downwards.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-from retrieval.extraction.pdf.characters import Display
-from retrieval.extraction.pdf.things import MOST_THINGS, Matrix, chained, drawn_things, matrix_of
+from retrieval.extraction.pdf.characters import Display, PageCharacters
+from retrieval.extraction.pdf.things import MOST_THINGS, Matrix, chained, drawn_things, fill_of, matrix_of
 
 _THICKEST = 3.0  # points; a filled area no higher (or wider) than this is a line
 _SHORTEST = 4.0  # points
+_WHITE = 245
 _SKEW = 0.5  # points
 _SAME_LINE = 1.0  # points
+_LOWEST, _HIGHEST = 0.15, 0.5  # of the size above the baseline: there a line strikes letters out
+_OVERHANG = 0.5  # of the size: how much longer or shorter than the words it may be
+_FEWEST = 2  # letters
 
 Corners = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """`level_R3`: y, x0, x1 of the horizontal rules; `upright_R3`: x, y0, y1 of the vertical ones."""
+    """`level_R3`: y, x0, x1 of the horizontal rules; `upright_R3`: x, y0, y1 of the vertical ones; `areas_A4`: what has
+    a border or a colour, larger than a line."""
 
     level_R3: np.ndarray
     upright_R3: np.ndarray
+    areas_A4: np.ndarray = field(default_factory=lambda: np.zeros((0, 4)))
 
     @classmethod
     def of(cls, ends_R4: np.ndarray) -> Rules:
@@ -51,11 +58,14 @@ class Rules:
 def read_rules(page: pdfium.PdfPage) -> Rules:
     """All straight horizontal and vertical lines of a page, also those drawn as thin filled areas."""
     segments: list[Corners] = []
-    for segment in _segments_of_page(page):
+    areas: list[Corners] = []
+    for segment in _segments_of_page(page, areas):
         segments.append(segment)
         if len(segments) >= MOST_THINGS:
             break
-    return Rules.of(Display(page).boxes(np.array(segments, np.float64).reshape(-1, 4)))
+    show = Display(page)
+    found = Rules.of(show.boxes(np.array(segments, np.float64).reshape(-1, 4)))
+    return replace(found, areas_A4=show.boxes(np.array(areas, np.float64).reshape(-1, 4)))
 
 
 def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
@@ -70,15 +80,19 @@ def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
     return np.array(whole, np.float64).reshape(-1, 3)
 
 
-def _segments_of_page(page: pdfium.PdfPage) -> Iterator[Corners]:
-    """Two opposite corners of every straight line that is drawn, in page space."""
+def _segments_of_page(page: pdfium.PdfPage, areas: list[Corners]) -> Iterator[Corners]:
+    """Two opposite corners of every straight line that is drawn, in page space. Other areas are added to `areas`."""
     for thing, kind, outer in drawn_things(page):
         if kind == pdfium_c.FPDF_PAGEOBJ_PATH:
             fill, stroke = ctypes.c_int(), ctypes.c_int()
             pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
             if fill.value or stroke.value:
+                is_seen = bool(stroke.value) or min(fill_of(thing)[:3]) < _WHITE
                 for points in _subpaths(thing, chained(matrix_of(thing), outer)):
                     yield from _lines_of(points, stroked=bool(stroke.value))
+                    xs, ys = zip(*points, strict=True)
+                    if is_seen and min(max(xs) - min(xs), max(ys) - min(ys)) > _THICKEST:
+                        areas.append((min(xs), min(ys), max(xs), max(ys)))
 
 
 def _lines_of(points: list[tuple[float, float]], *, stroked: bool) -> Iterator[Corners]:
@@ -114,3 +128,28 @@ def _subpaths(path: pdfium_c.FPDF_PAGEOBJECT, matrix: Matrix) -> Iterator[list[t
             points.append(points[0])
     if len(points) > 1 and not curved:
         yield points
+
+
+def struck_out(page: PageCharacters, rules: Rules) -> tuple[list[Corners], Rules]:
+    """Boxes of what is struck out, in points as displayed, and the other rules. A line strikes out the words that it
+    runs through if it begins and ends with them, as no border of a table does."""
+    level_R3, boxes = rules.level_R3, list[Corners]()
+    strikes_R = np.zeros(len(level_R3), bool)
+    upright = np.flatnonzero((page.turn_N == 0) & (page.size_N > 0))
+    order = upright[np.argsort(page.origin_N2[upright, 1], kind="stable")]
+    base_N = page.origin_N2[order, 1]
+    reach = _HIGHEST * float(page.size_N[order].max(initial=0.0))
+    for y, start, end in joined(level_R3, _SAME_LINE).tolist():
+        near = order[np.searchsorted(base_N, y) : np.searchsorted(base_N, y + reach)]
+        above_N = (page.origin_N2[near, 1] - y) / page.size_N[near]
+        middle_N = page.middle_N2[near, 0]
+        own = near[(middle_N > start) & (middle_N < end) & (above_N > _LOWEST) & (above_N < _HIGHEST)]
+        if len(own) < _FEWEST:
+            continue
+        ink_N4, size = page.ink_N4[own], float(page.size_N[own].max())
+        left, right = float(ink_N4[:, 0].min()), float(ink_N4[:, 2].max())
+        if abs(left - start) < _OVERHANG * size and abs(right - end) < _OVERHANG * size:
+            boxes.append((left, float(ink_N4[:, 1].min()), right, float(ink_N4[:, 3].max())))
+            within_R = (level_R3[:, 1] > start - _SAME_LINE) & (level_R3[:, 2] < end + _SAME_LINE)
+            strikes_R |= within_R & (np.abs(level_R3[:, 0] - y) < _SAME_LINE)
+    return boxes, replace(rules, level_R3=level_R3[~strikes_R]) if boxes else rules
