@@ -14,6 +14,7 @@ from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, mat
 from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import file_store, pages
 from retrieval.ingest.estimate import Watch, estimate, unwatched
+from retrieval.query.spelling import nearest_words
 from retrieval.types.answers import PageBox
 from retrieval.types.records import (
     Deleted,
@@ -200,6 +201,20 @@ class Documents:
             ids = scope_documents(self._catalogue, within)
             rows = [row for row in rows if row.id in ids]
         return list(islice(matches(self._catalogue, rows, wanted, each=each), limit))
+
+    @catalogue_errors()
+    def nearest(self, words: str) -> str:
+        """These words, with each that no document holds replaced by the nearest one of the library; "" if none is."""
+        return nearest_words(self._catalogue, words)
+
+    def listed(
+        self, search: str, *, collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
+    ) -> tuple[Sequence[Document], str]:
+        """As `list`, and "". If nothing holds the words: what holds the nearest words of the library, and these."""
+        found = self.list(search=search, collection_id=collection_id, sort=sort, where=where)
+        if found or not (nearest := self.nearest(search)):
+            return found, ""
+        return self.list(search=nearest, collection_id=collection_id, sort=sort, where=where), nearest
 
     @catalogue_errors()
     def list(  # the last method: above it `list` is the type

@@ -214,12 +214,13 @@ def _add_documents(routes: APIRouter) -> None:
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> Plain:
         """Documents by words of name, title or text, with their descriptions; `sort`: added, source, title, size,
-        pages; `where`: conditions such as `date>=2024`, all of which they meet."""
-        found = library.documents.list(search=search, collection_id=collection_id, sort=sort, where=where)
-        shown = found[offset : offset + limit]
-        about = library.descriptions.made_for(shown)
+        pages; `where`: conditions such as `date>=2024`, all of which they meet. `nearest`: words that were looked for
+        in place of misspelt ones, or ""."""
+        found, nearest = library.documents.listed(search, collection_id=collection_id, sort=sort, where=where)
+        about = library.descriptions.made_for(shown := found[offset : offset + limit])
         page = [{**one.to_dict(), "description": about[one.id].to_dict() if one.id in about else None} for one in shown]
-        return {"documents": page, "total": len(found), "size_bytes": sum(document.size_bytes for document in found)}
+        size = sum(one.size_bytes for one in found)
+        return {"documents": page, "total": len(found), "size_bytes": size, "nearest": nearest}
 
     @routes.post("/documents/delete", tags=["documents"])
     def delete_many(library: RequestLibrary, which: Identities) -> Plain:
@@ -364,10 +365,11 @@ def _add_texts(routes: APIRouter) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Plain:
         """Where these words stand, in any case, with or without accents; with `expression`, where a regular expression
-        matches. Newest documents first."""
+        matches. Newest documents first. `nearest`: if they stand nowhere, the nearest words of the library, or ""."""
         scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
         found = library.documents.grep(pattern, expression=expression, within=scope, limit=limit + 1)
-        return {"matches": [one.to_dict() for one in found[:limit]], "more": len(found) > limit}
+        nearest = "" if found or expression else library.documents.nearest(pattern)
+        return {"matches": [one.to_dict() for one in found[:limit]], "more": len(found) > limit, "nearest": nearest}
 
 
 def _add_exhibits(routes: APIRouter) -> None:

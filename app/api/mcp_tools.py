@@ -106,10 +106,12 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
 def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Request]], Callers]) -> None:
     def find(context: Context[Any, Request], search: str = "", where: Conditions | None = None) -> list[dict[str, Any]]:
         """Documents by words of their name, title or text: id, file name, title, pages, state, properties (author,
-        date, tag...). `where`: conditions on these, such as author=Lindqvist, date>=2024, tag!=draft."""
+        date, tag...). `where`: conditions on these, such as author=Lindqvist, date>=2024, tag!=draft. If no document
+        holds the words, the first row has `nearest`: the words of the library that the others hold."""
         with callers_library(context) as (mine, _person):
-            found = mine.documents.list(search=search, where=where or ())[:MAX_LISTED]
-        return [one.to_dict("id", "source", "title", "pages", "state", "properties") for one in found]
+            found, nearest = mine.documents.listed(search, where=where or ())
+        rows = [one.to_dict("id", "source", "title", "pages", "state", "properties") for one in found[:MAX_LISTED]]
+        return [*_misspelt(search, nearest), *rows]
 
     server.add_tool(find, annotations=READ_ONLY)
     server.add_tool(find, name="list", description="The former name of find.", annotations=READ_ONLY)
@@ -124,12 +126,13 @@ def _add_texts(server: MCPServer, callers_library: Callable[[Context[Any, Reques
         limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = 50,
     ) -> list[dict[str, Any]]:
         """Where these words stand in the text, in any case, with or without accents; with `expression`, where a regular
-        expression matches. Each with its document, page and line."""
+        expression matches. Each with its document, page and line. If they stand nowhere, `nearest` may name the nearest
+        words of the library."""
         with callers_library(context) as (mine, _person):
             scope = _scope(document_ids, where)
-            return [
-                one.to_dict() for one in mine.documents.grep(pattern, expression=expression, within=scope, limit=limit)
-            ]
+            found = mine.documents.grep(pattern, expression=expression, within=scope, limit=limit)
+            nearest = "" if found or expression else mine.documents.nearest(pattern)
+        return [*_misspelt(pattern, nearest), *(one.to_dict() for one in found)]
 
     @server.tool(annotations=READ_ONLY)
     def read(
@@ -167,6 +170,10 @@ def mcp_app(server: MCPServer) -> Starlette:
         # AccessMiddleware protects all routes against DNS rebinding
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+
+
+def _misspelt(words: str, nearest: str) -> list[dict[str, Any]]:
+    return [{"nowhere": words, "nearest": nearest}] if nearest else []
 
 
 def _scope(document_ids: list[str] | None, where: list[str] | None) -> Scope | None:

@@ -139,9 +139,11 @@ def find(
     words: Annotated[str, typer.Argument(metavar="WORDS", help="Words of its name, title or text.")],
     where: WhereOption = None,
 ) -> None:
-    """List the documents whose name, title or text holds all of WORDS."""
+    """List the documents whose name, title or text holds all of WORDS; if none does, those with the nearest words."""
     with call.library() as library:
-        found = library.documents.list(search=words, where=where or ())
+        found, nearest = library.documents.listed(words, where=where or ())
+    if nearest:
+        tell(f"No document holds all of these words. The nearest in the library: {nearest}")
     call.write_each(found, lambda one: f"{one.id}  {one.source}  {one.title}", "No document holds all of these words.")
 
 
@@ -158,9 +160,9 @@ def grep(
     with call.library() as library:
         scope = scope_of(library, document, collection, where)
         found = library.documents.grep(pattern, expression=expression, within=scope, limit=limit, each=limit)
-    call.write_each(
-        found, lambda one: f"{', '.join(filter(None, (one.source, one.place)))}: {one.line}", "It stands nowhere."
-    )
+        nearest = "" if found or expression else library.documents.nearest(pattern)
+    nowhere = "It stands nowhere." + (f" The nearest in the library: {nearest}" if nearest else "")
+    call.write_each(found, lambda one: f"{', '.join(filter(None, (one.source, one.place)))}: {one.line}", nowhere)
 
 
 def read(

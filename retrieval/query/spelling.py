@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from retrieval.index.exact_text import Wanted
@@ -27,7 +27,17 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def corrected(catalogue: Catalogue, model: LandmarkModel, question: str) -> str:
     """The question, with its misspelt words replaced by words of the library."""
-    words = [match for match in _WORD.finditer(question) if _may_be_misspelt(match[0], model)]
+    return _with_words_held(catalogue, question, lambda word: _may_be_misspelt(word, model))
+
+
+def nearest_words(catalogue: Catalogue, words: str) -> str:
+    """These words, with each that no document holds replaced by the nearest that one does; "" if none is."""
+    nearest = _with_words_held(catalogue, words, lambda word: len(word) >= SHORTEST)
+    return "" if nearest == words else nearest
+
+
+def _with_words_held(catalogue: Catalogue, question: str, may_be_misspelt: Callable[[str], bool]) -> str:
+    words = [match for match in _WORD.finditer(question) if may_be_misspelt(match[0])]
     held = catalogue.count_terms([word_id(match[0]) for match in words]) if words else {}
     for match in reversed(words):  # from the end on, so that places stay
         if word_id(match[0]) not in held and (right := _nearest(catalogue, match[0].lower())):

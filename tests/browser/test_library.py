@@ -376,6 +376,19 @@ def test_a_search_finds_what_stands_in_the_documents_too(
     expect(page.locator(".viewer .position")).to_have_text("Page 2 of 6")
 
 
+def test_a_misspelt_word_finds_what_holds_the_nearest_and_says_so(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
+) -> None:
+    page = open_tab(f"{serve(library)}/#/library")
+    page.get_by_label("Find documents").fill("spilway")
+    said = page.get_by_text("No document has these words. The nearest in the library: spillway")
+    expect(said).to_be_visible()
+    expect(page.locator(".document .item-title")).to_have_text([re.compile("^Handbook of the reservoir")])
+    page.get_by_label("Find documents").fill("spillway")
+    expect(said).to_be_hidden()
+    expect(page.locator(".document .item-title")).to_have_text([re.compile("^Handbook of the reservoir")])
+
+
 def test_a_document_is_searched_paged_through_and_fetched(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library
 ) -> None:

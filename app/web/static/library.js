@@ -164,6 +164,9 @@ function show([all, found]) {
     listed = found.documents.filter((one) => !others.has(one.id));
   renew(
     parts.list,
+    found.nearest
+      ? h("p", { class: "soft", role: "status" }, `No document has these words. The nearest in the library: ${found.nearest}`)
+      : null,
     listed.length
       ? h(
           "div",

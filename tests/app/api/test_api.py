@@ -121,6 +121,21 @@ class TestMcp:
         (page,) = result("read", document_id=hit["document_id"], first=hit["page"], last=hit["page"])
         assert "Martha Lindqvist" in page["text"]
 
+    def test_a_misspelt_word_is_answered_with_the_nearest_word_of_the_library(self, client: TestClient) -> None:
+        def result(name: str, **arguments: Any) -> Any:
+            called = self.call(client, "tools/call", {"name": name, "arguments": arguments})
+            return called["structuredContent"]["result"]
+
+        said, *found = result("find", search="Lindqvst")
+        assert said == {"nowhere": "Lindqvst", "nearest": "Lindqvist"} and found == result("find", search="Lindqvist")
+        assert (
+            result("grep", pattern="Lindqvst") == [said] and result("grep", pattern="Lindqvst", expression=True) == []
+        )
+        found = client.get("/api/v1/documents", params={"search": "Lindqvst"}).json()
+        assert found["nearest"] == "Lindqvist" and [one["source"] for one in found["documents"]] == ["reservoir.pdf"]
+        found = client.get("/api/v1/grep", params={"pattern": "Lindqvst"}).json()
+        assert found == {"matches": [], "more": False, "nearest": "Lindqvist"}
+
     def test_arguments_that_a_tool_does_not_have_are_refused(self, client: TestClient) -> None:
         wrong = {"name": "ask", "arguments": {"question": "When was the dam raised?", "collection": "Water"}}
         assert "'collection' is no argument of ask" in str(self.call(client, "tools/call", wrong))

@@ -89,6 +89,14 @@ def test_passages_are_the_text_between_their_places(document: str, cairn) -> Non
         assert passage["text"] == text[passage["start_index"] : passage["end_index"]]
 
 
+def test_of_a_misspelt_word_the_nearest_of_the_library_is_named(document: str, environment: dict[str, str]) -> None:
+    found = CliRunner().invoke(cli, ["find", "finishd"], env=environment)
+    assert (found.exit_code, document in found.stdout) == (0, True)
+    assert found.stderr == "No document holds all of these words. The nearest in the library: finished\n"
+    placed = CliRunner().invoke(cli, ["grep", "finishd"], env=environment)
+    assert placed.exit_code == 1 and placed.stderr == "It stands nowhere. The nearest in the library: finished\n"
+
+
 def test_an_answer_is_the_same_in_every_process_and_can_be_exported(document: str, place: Path, cairn) -> None:
     questions = place / "questions.jsonl"
     questions.write_text('{"id": "a", "question": "When was the dam finished?"}\n' * 2)

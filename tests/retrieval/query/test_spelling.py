@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.query.spelling import corrected
+from retrieval.query.spelling import corrected, nearest_words
 from tests.retrieval.conftest import add
 from tests.tiny_model import tiny_model
 
@@ -39,6 +39,32 @@ def test_only_what_is_one_letter_from_a_word_of_the_library_changes(handbook, as
 
 def test_an_empty_library_changes_nothing(library):
     assert corrected(library.view.catalogue, tiny_model(block_size=16), "superintendant") == "superintendant"
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        ("resevoir", "reservoir"),
+        ("clorine cylinders", "chlorine cylinders"),
+        ("weihg", "weigh"),
+        ("SUPERINTENDANT", "Superintendent"),
+        ("Chlorine", ""),
+        ("hydrofoil", ""),
+        ("licence 65", ""),
+        ("lic", ""),
+    ],
+)
+def test_the_nearest_words_are_named_only_for_words_that_no_document_holds(handbook, words, nearest):
+    assert handbook.documents.nearest(words) == nearest_words(handbook.view.catalogue, words) == nearest
+
+
+def test_documents_with_the_nearest_words_are_listed_where_none_holds_the_words(handbook, write):
+    add(handbook, write("other.txt", "Other words stand here. " * 20))
+    found, nearest = handbook.documents.listed("resevoir")
+    assert [one.source for one in found] == ["handbook.txt"] and nearest == "reservoir"
+    assert handbook.documents.listed("reservoir") == (found, "")
+    assert handbook.documents.listed("hydrofoil") == ([], "")
+    assert handbook.documents.list(search="resevoir") == [], "the words as typed"
 
 
 def test_a_typed_phrase_comes_first_in_a_search(library, three, write):
