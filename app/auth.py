@@ -127,7 +127,7 @@ def owner_token(home: Path) -> str:
 
 
 def token_digest(token: str) -> str:
-    """A fast hash suffices for a secret that nobody can guess."""
+    """Hash of a token, in hex, as it is stored; a fast one, as nobody can guess a token."""
     return _digest(token).hex()
 
 

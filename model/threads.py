@@ -54,7 +54,7 @@ class ThreadCount:
 
     @property
     def now(self) -> int:
-        """As of the last look at the machine."""
+        """The number of threads, as of the last look at the machine."""
         return self._now
 
     def apply(self, sharing: int = 1) -> int:

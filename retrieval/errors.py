@@ -49,7 +49,7 @@ class NothingToRead(ExtractError):
 
 
 class FileChanged(CairnError):
-    """A file has just changed: another program is writing to it."""
+    """A file is not as it was when reading it began."""
 
     def __init__(self, name: str):
         super().__init__(f"{name} changed while it was read. Add it again once it is complete.")

@@ -23,7 +23,7 @@ class CatalogueValues:
         self._catalogue, self._notify = catalogue, notify
 
     def put(self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None) -> None:
-        """Keep a value for so many seconds, replacing the old one; of one owner only the newest `most` are kept."""
+        """Keep a value for so many seconds, replacing that of its key. `most`: so many of an owner stay, the newest."""
         self._catalogue.put_value(kind, key, value, seconds=seconds, owner=owner, most=most, notify=self._notify)
 
     def update(self, kind: str, key: str, value: str) -> bool:

@@ -11,8 +11,8 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class MemoryFingerprint:
-    """Named digests and settings of the model: weights, tokenizer, rope, block_size, landmark_token_id,
-    memory_layers, kv_dtype, format_version. Memories can be combined only if all fields are equal."""
+    """Named digests and settings of the model (`LandmarkModel.identity`, `EncoderModel.identity`), kv_dtype and
+    format_version. Memories can be combined only if all fields are equal."""
 
     fields: Mapping[str, str]
 

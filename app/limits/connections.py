@@ -200,7 +200,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class ProbesOnly:
-    """ASGI app for a connection for which there was no place: probes are answered, others are told to come again."""
+    """ASGI app for connections over the limit: health probes are answered, everything else with 503 and Retry-After."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

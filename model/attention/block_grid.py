@@ -1,7 +1,8 @@
-"""The block grid: the positions of landmarks in a token sequence.
+"""The block grid: where landmarks stand among the tokens of a text. Where stored blocks stand: `positions.py`.
 
 - A block is `block_size - 1` ordinary (raw) tokens followed by one landmark.
-- Grids start at position 0 of the sequence; an unfinished block at the end has no landmark yet.
+- The grid starts with the text. An unfinished block at the end has no landmark yet; only where a document is stored
+  (`model.inference.prefill`) is it padded and given one.
 """
 
 from collections.abc import Sequence

@@ -57,7 +57,7 @@ class LandmarkContext:
     selections: list[Selection] = field(default_factory=list)
     """Filled by every read, in layer order."""
     search_queries: dict[int, Tensor] | None = None
-    """If given, filled with queries_BHQD in the frame of `MemoryReader.search`, by layer."""
+    """If given, filled with queries_BHQD as `MemoryReader.search` takes them, by layer."""
     weights: list[Tensor] | None = None
     """If given, filled with the attention weights on the local window, by layer."""
     last_layer: int | None = None

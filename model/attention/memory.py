@@ -86,8 +86,8 @@ class TextMemory(OrderedMemory, Protocol):
 
 
 def in_text_order(memory: MemoryReader) -> OrderedMemory:
-    """`memory` with its blocks in order. Raises `ModelError` for one that has none, such as an index that only
-    searches."""
+    """`memory` itself, where its blocks stand in text order. Raises `ModelError` for one without an order, such as an
+    index that only searches."""
     if not isinstance(memory, OrderedMemory):
         raise ModelError(
             "positions='paper' needs a memory whose blocks stand in order, such as an InMemoryReader: only there some "

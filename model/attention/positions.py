@@ -1,15 +1,16 @@
 """How a block gets its position: keys are stored before rotation and rotated to a slot when they are read.
 
-Frames (docs/landmark-attention.md, section 5), in slots of one block each, one function for each:
+Position schemes (docs/landmark-attention.md, section 5), in slots of one block each, one function for each. The local
+window starts at `SelectionPolicy.local_slot`, behind the slots:
 
-    read_library   slot 0, where every block is scored and read | one empty slot | local window
-    read_paper     slot 0, where all older blocks are scored | slots 1..k, the k newest at their distance | local window
+    read_library   slot 0: every block is scored and read there | slot 1: empty | local window
+    read_paper     slot 0: all older blocks are scored there | slots 1..k: the k newest are scored | local window
 
-- Paper ("stingy" positions, section 3.2.3): the i-th chosen block in text order is read in slot i, or in slot i + 1 if
-  it is among the k newest, so that an empty slot separates old from new. No distance exceeds those of training.
+- Paper ("stingy" positions, section 3.2.3): blocks are not read where they are scored. The i-th chosen block in text
+  order (i from 0) is read in slot i, or in slot i + 1 if it is among the k newest, so that an empty slot separates old
+  from new. No distance exceeds those of training.
 - Library: documents have no order among each other, so all chosen blocks share slot 0. The logit that chooses a block
   is then the logit that gates it, storage order cannot matter, and the context does not limit the blocks read.
-- Where the local window starts: `SelectionPolicy.local_slot`.
 
 Axes: B batch, H query heads, G KV heads, X voter groups per KV head, R rows that vote together, P = X x R, Q queries, K
 local keys, S slots, N stored blocks, U blocks fetched, L tokens in a block (landmark last), V = U x L, D head dim.
@@ -90,7 +91,7 @@ saves."""
 def read_blocks(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> ReadBlocks:
-    """Choose blocks by their landmarks, fetch them and rotate their keys, in the frame of the context's policy.
+    """Choose blocks by their landmarks, fetch them and rotate their keys, by the policy's position scheme.
 
     query and rotated: the same queries, before rotation and at their positions; key: the keys of the local window.
     """

@@ -183,7 +183,7 @@ class LandmarkModel(BackboneModel):
             self.encode(ids_BT, context, cache)
 
     def search_queries(self, ids_BT: Tensor) -> dict[int, Tensor]:
-        """queries_BHTD by layer of texts encoded without a memory, in the frame of `MemoryReader.search`: the product
+        """queries_BHTD by layer of texts encoded without a memory, as `MemoryReader.search` takes them: the product
         with an un-rotated landmark key is the landmark's logit under library positions."""
         context = self.context(policy=SelectionPolicy())
         context.search_queries = {}

@@ -57,8 +57,8 @@ def pick(logprobs_V: Tensor, sampling: Sampling, random: torch.Generator) -> tup
 class TextStream:
     """Text of a growing list of tokens, held back while a character or a possible stop string is unfinished.
 
-    A token is decoded with those since the last finished character, and behind the ones that finished it, since many
-    tokenizers treat the first token of a text differently; never again with all tokens before it.
+    Only the tokens since the last finished character are decoded again, each time behind the tokens before them that
+    finished it: many tokenizers treat the first token of a text differently.
 
     decode: text of token ids, without special tokens.
     """

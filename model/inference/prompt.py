@@ -24,7 +24,7 @@ class EncodedPrompt:
     """One forward pass over a prompt, as far as the last memory layer's queries."""
 
     queries_YHQD: Tensor
-    """Of the raw tokens, float32, in the frame of `MemoryReader.search`."""
+    """Of the raw tokens, float32, as `MemoryReader.search` takes them."""
     tokens_with_landmarks: tuple[int, ...]
     hidden_BTE: Tensor
     """What enters the first memory layer."""

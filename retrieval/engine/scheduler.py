@@ -56,7 +56,8 @@ class ModelScheduler:
 
     @contextmanager
     def question_open(self) -> Iterator[None]:
-        """While a question is being answered, ingestion waits, also between the answer's steps."""
+        """While a question is being answered, ingestion waits, also between its steps; but not once the last step is
+        `patience_seconds` ago, and not once ingestion has waited for `longest_away_seconds`."""
         with self._condition:
             self._open_questions += 1
             self._last_step = time.monotonic()

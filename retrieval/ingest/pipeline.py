@@ -97,8 +97,8 @@ class _Text:
         """Pages whose text lies before a token."""
         if token >= len(self.tokens.ids):
             return len(self.extracted.pages)
-        position = int(self.tokens.starts[token])
-        return sum(page.end <= position for page in self.extracted.pages)
+        start = int(self.tokens.starts[token])
+        return sum(page.end <= start for page in self.extracted.pages)
 
 
 class Ingestion:

@@ -1,8 +1,9 @@
 """Retrieve: search narrows the memory to the candidates, the blocks that an answer may read.
 
-Inside a question a block is its position in the snapshot (ascending block ids) as long as search looks at all of them.
-From the choice of candidates on it is its number c in 0..C-1, in ascending order of positions: the reader, attention's
-selections, evidence and quotations all count so. Ids of the catalogue are for what is stored or shown.
+Inside a question a block is known by its index in the snapshot (`positions_*`; ascending block ids) as long as search
+looks at all of them. From the choice of candidates on it is its number c in 0..C-1, in ascending order of these: the
+reader, attention's selections, evidence and quotations all count so. Ids of the catalogue are for what is stored or
+shown. Nothing of this is a position in attention (`model.attention.positions`).
 
 Axes: N blocks of the snapshot, C candidates.
 """

@@ -63,7 +63,7 @@ class Blobs(Protocol):
     """How many are worth reading at the same time."""
 
     def inside(self, folder: str) -> Blobs:
-        """The blobs below a folder, under shorter names."""
+        """The same store, seen from a folder in it: names are relative to that."""
 
     def create(self, name: str, contents: memoryview) -> None:
         """Durable when this returns. Nothing happens if the same contents have the name; `NameInUse` for others."""

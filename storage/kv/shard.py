@@ -122,7 +122,7 @@ class OpenShard:
     def read_pieces(
         self, into: NDArray[np.uint8], place_P: NDArray[np.int64], row_P: NDArray[np.int64], *, check: bool = False
     ) -> None:
-        """Fill rows of `into` with the pieces at these places, or with the leading bytes of them that fit a row.
+        """Copy piece number place_P[p] into row row_P[p] of `into`, or as much of it as fits a row.
 
         Pieces that lie close together are read together. Raises `DamagedBlock` before the caller sees wrong bytes.
         `check` verifies pieces even if they were verified before.
