@@ -51,7 +51,7 @@ class EncoderModel(LandmarkModel):
     Raises `ModelError` for an encoder that cannot read a block at once.
     """
 
-    writes = False
+    is_causal_lm = False
     projection_EH: Tensor | None
 
     def __init__(

@@ -61,8 +61,9 @@ class Prompt:
 class LandmarkModel(BackboneModel):
     """A causal language model with landmark attention, its tokenizer and its settings."""
 
-    writes: bool = True
-    """Whether it has words and values of its own; without them it finds, and answers are quoted."""
+    is_causal_lm: bool = True
+    """Whether it predicts tokens; `config.answers` says whether it is good enough at that to answer. An encoder only
+    finds."""
 
     def __init__(self, backbone: Any, tokenizer: Any, config: LandmarkConfig, *, source: str = "") -> None:
         check_backbone(backbone.config)

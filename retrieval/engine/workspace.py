@@ -189,7 +189,7 @@ class Workspace:
         """The number format that was asked for. "auto": that of this model's memory in this home, so that it stays
         readable; where it has none the smallest that leaves its answers as they are
         (docs/decisions/0042-keys-in-four-bits-values-in-two.md)."""
-        if self.kv_dtype == OF_FINDERS and model.writes:
+        if self.kv_dtype == OF_FINDERS and model.is_causal_lm:
             raise InvalidRequest(
                 f"{OF_FINDERS} stores no values, which this checkpoint needs: choose another kv_dtype."
             )
@@ -199,7 +199,7 @@ class Workspace:
             fields = fingerprint.fields
             if identity.items() <= fields.items() and fields.get("kv_dtype") in KV_DTYPES:
                 return fields["kv_dtype"]
-        if not model.writes:
+        if not model.is_causal_lm:
             return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
@@ -212,7 +212,7 @@ class Workspace:
         own = Path(model.source) / FOLDER
         if own.is_dir():
             return load_span_reader(own, model.device)
-        folder = None if model.writes else shipped_reader_for(model.tokenizer)
+        folder = None if model.is_causal_lm else shipped_reader_for(model.tokenizer)
         if folder is None:
             return None
         return load_span_reader(folder, model.device)

@@ -55,7 +55,7 @@ class LandmarkReader:
         """Yields the tokens as they come. Cancelled: the answer so far. Raises `InvalidRequest` for a model that only
         finds, and for a question with no room."""
         model = self._model
-        if not model.writes:
+        if not model.is_causal_lm:
             raise InvalidRequest(f"{model.source} only finds: it has no words of its own. {NEEDS_WRITER}")
         mass = AnswerMass(model.memory_layers, model.num_heads, model.evidence_weights_YH)
         steps = generate(

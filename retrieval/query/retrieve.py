@@ -171,7 +171,7 @@ def _asked(workspace: Workspace, question: Question, corrected_question: str) ->
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:
     """Whether a model that writes may let every layer and head choose from all of so many blocks."""
-    return model.writes and len(model.memory_layers) * model.num_heads * blocks <= MOST_LOGITS
+    return model.is_causal_lm and len(model.memory_layers) * model.num_heads * blocks <= MOST_LOGITS
 
 
 def whole_scope(snapshot: MemorySnapshot, within: Tensor | None) -> Candidates:

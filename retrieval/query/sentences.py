@@ -188,7 +188,7 @@ class QuotableBlocks:
         """For each token of a block, the character of the document behind it."""
         if index not in self._token_ends:
             block = self._of(index)
-            text = "" if self._model.writes else self._text_of(block.document_id)
+            text = "" if self._model.is_causal_lm else self._text_of(block.document_id)
             self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
         return self._token_ends[index]
 
