@@ -222,13 +222,13 @@ def calibration_error(stated: Sequence[float], right: Sequence[bool]) -> float:
 
 
 def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
-    before = dict(zip(prior.features, prior.before, strict=True))
-    after = fit_weights(shown, dict(zip(prior.features, prior.after, strict=True)))
+    before = dict(zip(prior.features, prior.weights_without_reader, strict=True))
+    after = fit_weights(shown, dict(zip(prior.features, prior.weights_with_reader, strict=True)))
     fitted = Ranker(
         NAMES, tuple(before.get(name, 0.0) for name in NAMES), tuple(after.values()), prior.decision, fitted_on
     )
     decision = fit_decision(shown, fitted)
-    return Ranker(NAMES, fitted.before, fitted.after, decision, fitted_on)
+    return Ranker(NAMES, fitted.weights_without_reader, fitted.weights_with_reader, decision, fitted_on)
 
 
 def ask_all(
@@ -278,7 +278,8 @@ def report(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> 
     for one, other in (halves, halves[::-1]):
         print(json.dumps({"before": judged(other, prior), "fitted": judged(other, fit(one, prior, {}))}))
     ranker = fit(shown, prior, fitted_on)
-    print(json.dumps({"after": dict(zip(NAMES, ranker.after, strict=True)), "decision": vars(ranker.decision)}))
+    weights = dict(zip(NAMES, ranker.weights_with_reader, strict=True))
+    print(json.dumps({"after": weights, "decision": vars(ranker.decision)}))
     return ranker
 
 

@@ -92,14 +92,14 @@ class Ranker:
     """The file as a value; the default is for checkpoints without one."""
 
     features: tuple[str, ...] = ("late_interaction", "reader_logprob")
-    before: tuple[float, ...] = (1.0, 0.0)
-    after: tuple[float, ...] = (25.0, 1.0)
+    weights_without_reader: tuple[float, ...] = (1.0, 0.0)
+    weights_with_reader: tuple[float, ...] = (25.0, 1.0)
     decision: Decision = Decision()
     fitted_on: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def scores(self, table_SF: Tensor, stage: Stage) -> Tensor:
         """scores_S of the features in the order of `features`."""
-        return table_SF @ torch.tensor(self.before if stage == "before" else self.after)
+        return table_SF @ torch.tensor(self.weights_without_reader if stage == "before" else self.weights_with_reader)
 
     @property
     def weighs_reading(self) -> bool:
@@ -135,7 +135,7 @@ class Ranker:
             raise ModelError(f"{file} cannot be used ({error!r}); copy the checkpoint again.") from error
         if version != FORMAT:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
-        if not len(ranker.features) == len(ranker.before) == len(ranker.after):
+        if not len(ranker.features) == len(ranker.weights_without_reader) == len(ranker.weights_with_reader):
             raise ModelError(f"{file} has unequal numbers of features and weights; copy the checkpoint again.")
         features = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
         if unknown := features - {*ranker.features, *ANSWER_FEATURES}:
@@ -155,8 +155,8 @@ class Ranker:
             "finder": finder,
             "reader": reader,
             "features": self.features,
-            "before": self.before,
-            "after": self.after,
+            "before": self.weights_without_reader,
+            "after": self.weights_with_reader,
             "decision": vars(self.decision),
             "fitted_on": dict(self.fitted_on),
         }

@@ -12,7 +12,7 @@ from retrieval.query.features import QuestionTerms, Sentences
 from retrieval.query.sentences import Sentence
 
 PRIOR = Ranker(("late_interaction", "reader_logprob"), (1.0, 0.0), (25.0, 1.0))
-WEIGHTS = dict(zip(PRIOR.features, PRIOR.after, strict=True))
+WEIGHTS = dict(zip(PRIOR.features, PRIOR.weights_with_reader, strict=True))
 
 
 def shown(number: int, *, answerable: bool = True) -> Shown:
@@ -43,7 +43,7 @@ QUESTIONS = [shown(number) for number in range(60)] + [shown(number, answerable=
 
 def test_what_tells_right_sentences_gains_weight_and_more_are_right() -> None:
     fitted = fit(QUESTIONS, PRIOR, {"questions": "made"})
-    after = dict(zip(NAMES, fitted.after, strict=True))
+    after = dict(zip(NAMES, fitted.weights_with_reader, strict=True))
     assert after["reader_logprob"] > 1.3 and after["late_interaction"] < 20
     others = [shown(number) for number in range(200, 240)]
     right = [sum(each.quoted(ranker)[1] for each in others) for ranker in (PRIOR, fitted)]
