@@ -25,7 +25,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, term_id, terms_of
 
-RULE = 4
+TERM_INDEX_VERSION = 4
 """Version of `terms.terms_of` and `terms.term_id`. Another one indexes everything again."""
 PROPOSED = 64
 RARE_SHARE = 0.01
@@ -43,7 +43,7 @@ def index_terms(
     number of shards indexed. Questions go first."""
     indexed = 0
     while shard_ids := workspace.catalogue.shards_without_terms(
-        rule=RULE, document_id=document_id, most=_SHARDS_AT_ONCE
+        rule=TERM_INDEX_VERSION, document_id=document_id, most=_SHARDS_AT_ONCE
     ):
         for shard_id in shard_ids:
             if not go_on():
@@ -61,7 +61,7 @@ def _index_shard(workspace: Workspace, shard_id: int) -> None:
     for index, (text, before, behind) in enumerate(zip(texts, [set(), *crossing], [*crossing, set()], strict=False)):
         for number in sorted({term_id(term) for term in (terms_of(text) | before | behind) - SMALL_WORDS}):
             indices_of[number].append(index)
-    workspace.catalogue.put_terms(shard_id, indices_of, rule=RULE)
+    workspace.catalogue.put_terms(shard_id, indices_of, rule=TERM_INDEX_VERSION)
 
 
 @dataclass(frozen=True, eq=False)
