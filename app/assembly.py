@@ -25,7 +25,7 @@ def open_library(settings: Settings) -> Library:
     from retrieval.extraction.extract import set_ocr, set_reader_limits
     from retrieval.library import Library
 
-    set_reader_limits(int(settings.reader_memory_bytes))
+    set_reader_limits(int(settings.parser_memory_bytes))
     try:
         set_ocr(settings.ocr_languages if settings.ocr == "auto" else None)
     except ValueError as error:
@@ -40,7 +40,7 @@ def open_library(settings: Settings) -> Library:
         store_cache_bytes=int(settings.store_cache),
         kv_dtype=settings.kv_dtype,
         index=settings.index,
-        hot_bytes=int(settings.hot_bytes),
+        block_cache_bytes=int(settings.block_cache_bytes),
         threads=settings.threads,
         reader=settings.span_reader,
         writer=writer_opener(settings),

@@ -29,7 +29,11 @@ SECRET_FILE_LIMIT = 4096
 RETIRED = frozenset({"max_connections_each", "reader_processes", "tracing", "watch_seconds", "writer_repair"})
 """Settings of the release before that nobody could be advised how to set: named in a warning, and ignored."""
 
-RENAMED = {"second_look": "span_reader"}
+RENAMED = {
+    "second_look": "span_reader",
+    "hot_bytes": "block_cache_bytes",
+    "reader_memory_bytes": "parser_memory_bytes",
+}
 """Former names of settings, which work for one release, with a warning."""
 
 log = logging.getLogger("cairn.settings")
@@ -123,7 +127,7 @@ class Settings(BaseSettings):
         description="How landmarks are searched; `auto`: `exact` in RAM, and `mapped`, with the same result, in a file "
         "beyond 32,768 blocks (some 2 million tokens); `faiss` is approximate.",
     )
-    hot_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
+    block_cache_bytes: ByteSize = Field(default=ByteSize(1 << 30), ge=0, description="RAM for recently read blocks.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the catalogue; unset: `cairn.sqlite3` in the home folder."
     )
@@ -230,7 +234,7 @@ class Settings(BaseSettings):
     max_jobs: int = Field(
         default=2000, ge=1, description="Most documents of one person that may wait to be stored (HTTP)."
     )
-    reader_memory_bytes: ByteSize = Field(
+    parser_memory_bytes: ByteSize = Field(
         default=ByteSize(4 << 30), ge=1 << 29, description="Memory that processes which read files may take in all."
     )
     ocr: Literal["auto", "off"] = Field(

@@ -142,8 +142,8 @@ def large_libraries(shape: Shape) -> list[str]:
         "## Large libraries",
         "The landmarks of all blocks are searched at every question. With the shipped checkpoint they are held in RAM "
         "up to 32,768 blocks (some two million tokens); beyond, they lie in `index/landmarks.map`, which is mapped. "
-        "What a question reads of it, the codes, should fit into free memory, which the system may take "
-        "back. Recently read blocks are held in RAM up to `CAIRN_HOT_BYTES`. Computed for full blocks; real documents "
+        "What a question reads of it, the codes, should fit into free memory, which the system may take back. Recently "
+        "read blocks are held in RAM up to `CAIRN_BLOCK_CACHE_BYTES`. Computed for full blocks; real documents "
         "have some two tokens a block less. Words of blocks, by which rare ones are found, take 7 bytes a token more, "
         "in the catalogue. Measured up to 10.2 million real tokens: 3.4 GB, opening in 5 ms as ever, the first word of "
         "a new question after 1.36 times as long as among a hundred thousand "

@@ -113,7 +113,7 @@ class Library:
         lease_seconds: float = LEASE_SECONDS,
         kv_dtype: str = AUTO,
         index: str = "auto",
-        hot_bytes: int = 1 << 30,
+        block_cache_bytes: int = 1 << 30,
         shard_bytes: int = SHARD_BYTES,
         threads: Threads = "auto",
         reader: bool = True,
@@ -124,10 +124,10 @@ class Library:
         `kv_dtype`: one of `storage.kv.format.KV_DTYPES`, or "auto" (that of the memory in `home`; in a new home what
         suits the model). `index`: "exact", "mapped", "faiss", or "auto" (by size). `store_url`: where memory and
         originals are, "s3://..." or the home folder; a bucket's cache here takes about `store_cache_bytes`.
-        `lease_seconds`: after which a silent worker's document is given to another. `hot_bytes` bounds the cache of
-        stored blocks. `threads`: to compute with; "auto" follows the load. `reader`: whether the checkpoint's reader
-        reads passages before a sentence is quoted. `writer`: see `use_writer`. Raises `InvalidRequest` and, of storage,
-        `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
+        `lease_seconds`: after which a silent worker's document is given to another. `block_cache_bytes` bounds the
+        cache of stored blocks. `threads`: to compute with; "auto" follows the load. `reader`: whether the checkpoint's
+        reader reads passages before a sentence is quoted. `writer`: see `use_writer`. Raises `InvalidRequest` and, of
+        storage, `CatalogueUnavailable`, `StoreUnavailable`, `NotPrivate`.
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -150,7 +150,7 @@ class Library:
         if catalogue.database.path is not None:
             make_private([catalogue.database.path])  # it may lie elsewhere
         passages = PassageBuilder(catalogue, workspace.pages_folder)
-        memory = MemoryIndex(workspace, index=index, hot_bytes=hot_bytes)
+        memory = MemoryIndex(workspace, index=index, block_cache_bytes=block_cache_bytes)
         library = cls(View(workspace, workspace, memory, passages, CurrentWriter()))
         library.use_writer(writer)
         catalogue.recover_jobs()

@@ -47,10 +47,10 @@ INDEX_KINDS = ("auto", "exact", "mapped", "faiss")
 class MemoryIndex:
     """Keeps the snapshot up to date with the catalogue. Thread-safe."""
 
-    def __init__(self, workspace: Workspace, *, index: str, hot_bytes: int):
+    def __init__(self, workspace: Workspace, *, index: str, block_cache_bytes: int):
         if index not in INDEX_KINDS:
             raise InvalidRequest(f"The index is one of {', '.join(INDEX_KINDS)}, not {index!r}.")
-        self._workspace, self._kind, self._hot_bytes = workspace, index, hot_bytes
+        self._workspace, self._kind, self._block_cache_bytes = workspace, index, block_cache_bytes
         self._lock = threading.Lock()
         self._index: LandmarkIndex | None = None
         self._cache: BlockCache | None = None
@@ -75,7 +75,7 @@ class MemoryIndex:
         """RAM that it may come to take: landmarks of a million tokens, as long as they are not mapped from a file, and
         recently read blocks. Of the shape of the landmarks nothing is known before the model is loaded."""
         model = self._workspace.model_if_loaded
-        expected = {"cached_blocks_bytes_at_most": self._hot_bytes}
+        expected = {"cached_blocks_bytes_at_most": self._block_cache_bytes}
         if model is not None:
             layout = self._workspace.loaded(any_memory=True).layout
             landmark_bytes = len(layout.layers) * layout.kv_heads * layout.head_dim * model.dtype.itemsize
@@ -192,7 +192,7 @@ class MemoryIndex:
         return BlockCache(
             loaded.store,
             BlockShape(layout.layers, layout.kv_heads, layout.block_size, layout.head_dim, model.dtype, model.device),
-            self._hot_bytes,
+            self._block_cache_bytes,
             # Keys alone are read where tokens decide; elsewhere all the memory is for keys and values.
             key_layers=model.searched_layers if model.config.ranks_by_tokens or model.config.quotes_sentences else (),
             key_dtype=layout.landmark_dtype,

@@ -22,13 +22,13 @@ def test_every_library_setting_reaches_the_library(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CAIRN_STORE_URL", "s3://bucket/library")
     monkeypatch.setenv("CAIRN_STORE_CACHE", "3GB")
     monkeypatch.setenv("CAIRN_LEASE_SECONDS", "45")
-    assembly.open_library(load_settings(home=tmp_path / "new" / "home", index="exact", hot_bytes=5))
+    assembly.open_library(load_settings(home=tmp_path / "new" / "home", index="exact", block_cache_bytes=5))
     assert seen == {
         "home": tmp_path / "new" / "home",
         "database_url": "sqlite:///x",
         "kv_dtype": "int8",
         "index": "exact",
-        "hot_bytes": 5,
+        "block_cache_bytes": 5,
         "reader": True,
         "threads": "auto",
         "writer": None,

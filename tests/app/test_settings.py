@@ -45,8 +45,8 @@ def test_the_process_environment_is_read_when_no_other_is_given(monkeypatch: pyt
 
 
 def test_sizes_may_have_units() -> None:
-    assert load_settings({"CAIRN_HOT_BYTES": "2GB"}).hot_bytes == 2_000_000_000
-    assert load_settings({"CAIRN_HOT_BYTES": "512MiB"}).hot_bytes == 512 << 20
+    assert load_settings({"CAIRN_BLOCK_CACHE_BYTES": "2GB"}).block_cache_bytes == 2_000_000_000
+    assert load_settings({"CAIRN_BLOCK_CACHE_BYTES": "512MiB"}).block_cache_bytes == 512 << 20
     assert load_settings({"CAIRN_MAX_LIBRARY_BYTES": "1000"}).max_library_bytes == 1000
 
 
@@ -69,7 +69,7 @@ def test_an_empty_variable_counts_as_unset() -> None:
         ("CAIRN_KV_DTYPE", "fp8"),
         ("CAIRN_INDEX", "fast"),
         ("CAIRN_DTYPE", "float8"),
-        ("CAIRN_HOT_BYTES", "-1"),
+        ("CAIRN_BLOCK_CACHE_BYTES", "-1"),
         ("CAIRN_BLOCK_SIZE", "1"),
         ("CAIRN_MAX_UPLOADS", "0"),
         ("CAIRN_QUESTIONS_AT_ONCE", "0"),
@@ -152,3 +152,5 @@ def test_a_former_name_works_with_a_warning_and_the_present_one_wins(caplog: pyt
     assert load_settings({"CAIRN_SECOND_LOOK": "false", "CAIRN_SPAN_READER": "true"}).span_reader is True
     assert load_settings({"CAIRN_SECOND_LOOK": ""}).span_reader is True
     assert load_settings({}, second_look=False).span_reader is False
+    assert load_settings({"CAIRN_HOT_BYTES": "5"}).block_cache_bytes == 5
+    assert load_settings({"CAIRN_READER_MEMORY_BYTES": "1GiB"}).parser_memory_bytes == 1 << 30

@@ -29,7 +29,7 @@ def test_another_models_memory_is_refused_with_the_fields_that_differ(library, t
 
 def test_the_doctor_says_what_memory_to_expect(open_library, write):
     """Landmarks of a million tokens, blocks that are kept, and a question at work."""
-    library = open_library(hot_bytes=7 << 20)
+    library = open_library(block_cache_bytes=7 << 20)
     add(library, write("fox.txt", FOX))
     assert library.search("fox", 1)
     told, blocks = library.maintenance.doctor(), library.maintenance.doctor()["memory"]["num_blocks"]

@@ -77,7 +77,7 @@ class Corrupter:
         self.calm = {document_id: self._answer(self.library, document_id) for document_id in self.sources}
 
     def _open(self) -> Library:
-        return Library.open(self.home, self.model, kv_dtype=self.kv_dtype, shard_bytes=SHARD_BYTES, hot_bytes=1)
+        return Library.open(self.home, self.model, kv_dtype=self.kv_dtype, shard_bytes=SHARD_BYTES, block_cache_bytes=1)
 
     def _answer(self, library: Library, document_id: str) -> list:
         """Tokens and passages of the finished answer."""

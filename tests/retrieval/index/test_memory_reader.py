@@ -35,7 +35,7 @@ def reader_and_blocks(request, stored, model):
     if request.param == "in RAM":
         yield InMemoryReader.from_blocks(model.memory_layers, blocks, dtype=model.dtype), blocks
         return
-    small = {"hot_bytes": 1} if request.param == "cache too small" else {}
+    small = {"block_cache_bytes": 1} if request.param == "cache too small" else {}
     with (
         Library.open(home, model, kv_dtype=dtype, **small) as library,
         library.view.index.open_snapshot(library.view.catalogue) as snapshot,
