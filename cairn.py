@@ -7,11 +7,12 @@
     >>> for passage in library.search("spillway maintenance", k=3):
     ...     print(passage.title, passage.place, passage.text)
 
-Everything else that a library can do is on `Memory.library` (`retrieval.library.Library`).
+Everything else that a library can do is on `Library.library` (`retrieval.library.Library`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +25,8 @@ from retrieval.types.answers import Answer, AnswerToken, Passage
 from retrieval.types.records import Document, Scope
 
 if TYPE_CHECKING:
+    import retrieval.library
     from retrieval.documents import Documents
-    from retrieval.library import Library
 
 __all__ = [
     "Answer",
@@ -34,7 +35,7 @@ __all__ = [
     "Document",
     "ExtractError",
     "InvalidRequest",
-    "Memory",
+    "Library",
     "NotFound",
     "Passage",
     "Scope",
@@ -42,23 +43,23 @@ __all__ = [
 ]
 
 
-def open(home: str | Path | None = None, **settings: Any) -> Memory:
+def open(home: str | Path | None = None, **settings: Any) -> Library:
     """The library in the folder `home` (default: CAIRN_HOME), made if new. `settings`: as in docs/settings.md, without
     CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.settings.SettingsError`."""
     from app.assembly import open_library  # the model's libraries take seconds to import
 
     given = {} if home is None else {"home": Path(home).expanduser()}
-    return Memory(open_library(load_settings(**given, **settings)))
+    return Library(open_library(load_settings(**given, **settings)))
 
 
-class Memory:
+class Library:
     """Documents that were read once by a landmark model, and questions of them. Close it, or use it in `with`."""
 
-    def __init__(self, library: Library):
+    def __init__(self, library: retrieval.library.Library):
         self.library = library
 
     def add(self, *paths: str | Path, collection: str | None = None) -> list[Document]:
-        """Read files, and all files in folders, into the memory. Returns their documents, in order. Raises
+        """Read files, and all files in folders. Returns their documents, in order. Raises
         `ExtractError` for the first that cannot be read; those before it are stored."""
         added = []
         for path, name in files_below([Path(path).expanduser() for path in paths]):
@@ -93,10 +94,17 @@ class Memory:
     def close(self) -> None:
         self.library.close()
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Library:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Memory":
+        warnings.warn("cairn.Memory is called cairn.Library now", DeprecationWarning, stacklevel=2)
+        return Library
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,9 +19,9 @@ from retrieval.langchain import LandmarkRetriever
 PROMPT = ChatPromptTemplate.from_template("Answer from these passages:\n{passages}\n\nQuestion: {question}")
 
 
-def chain_of(memory: cairn.Memory, chat_model: Any, k: int = 4) -> Runnable[str, str]:
+def chain_of(library: cairn.Library, chat_model: Any, k: int = 4) -> Runnable[str, str]:
     """From a question to an answer in the words of `chat_model`, each passage with its file and page."""
-    passages = LandmarkRetriever(library=memory.library, k=k) | _written
+    passages = LandmarkRetriever(library=library.library, k=k) | _written
     return {"passages": passages, "question": RunnablePassthrough()} | PROMPT | chat_model | StrOutputParser()
 
 

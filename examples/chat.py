@@ -15,19 +15,19 @@ import cairn
 Marked = list[tuple[str, str | None]]
 
 
-def build(memory: cairn.Memory) -> gr.Blocks:
+def build(library: cairn.Library) -> gr.Blocks:
     """The page. Everything it does goes through the public interface."""
 
     def add(files: list[str] | None) -> str:
         try:
-            added = memory.add(*(files or []))
+            added = library.add(*(files or []))
         except cairn.CairnError as error:
             raise gr.Error(str(error)) from error
-        return f"{len(added)} added, {len(memory.documents.list())} documents in all."
+        return f"{len(added)} added, {len(library.documents.list())} documents in all."
 
     def ask(question: str, turns: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]], Marked]:
         try:
-            answer = memory.ask(question)
+            answer = library.ask(question)
         except cairn.CairnError as error:
             raise gr.Error(str(error)) from error
         said = [{"role": "user", "content": question}, {"role": "assistant", "content": answer.text}]
@@ -40,7 +40,7 @@ def build(memory: cairn.Memory) -> gr.Blocks:
                 question = gr.Textbox(label="Question", placeholder="Ask your documents", autofocus=True)
             with gr.Column(scale=1):
                 files = gr.File(label="Add documents", file_count="multiple", type="filepath")
-                status = gr.Markdown(f"{len(memory.documents.list())} documents in all.")
+                status = gr.Markdown(f"{len(library.documents.list())} documents in all.")
                 evidence = gr.HighlightedText(label="What the answer rests on", combine_adjacent=False)
         files.upload(add, files, status)
         question.submit(ask, [question, chat], [question, chat, evidence])

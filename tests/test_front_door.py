@@ -19,7 +19,7 @@ TEXT = "The dam was finished in 1964 and raised in 1981. The spillway is maintai
 
 
 @pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cairn.Memory]:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cairn.Library]:
     folder = tmp_path_factory.mktemp("front")
     tiny_model(block_size=16).save(folder / "model")
     (folder / "reports").mkdir()
@@ -29,31 +29,36 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cairn.Memory]:
         yield opened
 
 
-def test_what_was_added_is_searched_asked_and_listed(memory: cairn.Memory, tmp_path: Path) -> None:
-    assert memory.add(tmp_path) == [] and [one.source for one in memory.documents.list()] == ["dam.txt"]
-    assert "spillway" in memory.search("the spillway is maintained", k=1)[0].text
-    answer = memory.ask("When was the dam raised?")
+def test_what_was_added_is_searched_asked_and_listed(library: cairn.Library, tmp_path: Path) -> None:
+    assert library.add(tmp_path) == [] and [one.source for one in library.documents.list()] == ["dam.txt"]
+    assert "spillway" in library.search("the spillway is maintained", k=1)[0].text
+    answer = library.ask("When was the dam raised?")
     assert isinstance(answer, cairn.Answer) and (answer.passages or answer.near_misses)
-    *_, streamed = memory.stream("When was the dam raised?")
+    *_, streamed = library.stream("When was the dam raised?")
     assert streamed.text == answer.text
 
 
-def test_what_cannot_be_read_or_asked_says_so(memory: cairn.Memory, tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_asked_says_so(library: cairn.Library, tmp_path: Path) -> None:
     (tmp_path / "song.mp3").write_bytes(b"ID3")
     with pytest.raises(cairn.ExtractError, match="cannot be read"):
-        memory.add(tmp_path / "song.mp3")
+        library.add(tmp_path / "song.mp3")
     with pytest.raises(cairn.InvalidRequest):
-        memory.ask(" ")
+        library.ask(" ")
 
 
-def test_the_chat_example_marks_what_the_answer_rests_on(memory: cairn.Memory) -> None:
-    assert chat.build(memory) is not None
-    parts = chat.marked(memory.ask("When was the dam raised?"))
+def test_the_chat_example_marks_what_the_answer_rests_on(library: cairn.Library) -> None:
+    assert chat.build(library) is not None
+    parts = chat.marked(library.ask("When was the dam raised?"))
     assert parts[0][1] == "source" and "dam" in "".join(text for text, _ in parts)
 
 
-def test_the_chain_example_answers_in_the_words_of_its_model(memory: cairn.Memory) -> None:
-    assert chain.chain_of(memory, FakeListChatModel(responses=["In 1981."])).invoke("When?") == "In 1981."
+def test_the_chain_example_answers_in_the_words_of_its_model(library: cairn.Library) -> None:
+    assert chain.chain_of(library, FakeListChatModel(responses=["In 1981."])).invoke("When?") == "In 1981."
+
+
+def test_the_former_name_of_an_open_library_warns() -> None:
+    with pytest.deprecated_call():
+        assert cairn.Memory is cairn.Library
 
 
 def test_importing_costs_no_model_and_no_web() -> None:
