@@ -21,7 +21,7 @@ _LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", 
 _DRAWN = {code: "-" for code in range(0x2500, 0x2580)} | dict.fromkeys(map(ord, "│┃║"), "|")  # lines of characters
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
 _IN_NUMBERS = re.compile(r"[-+\u2212]?[\d.,]+%?|[-\u2013\u2014]+")
-_DRAWING = re.compile(r"\+--|--\+|\|\s*\||__")  # of a tree or a box
+_DRAWING = re.compile(r"\+--|--\+|\|\s*\||__|^\s*\|[^|]*\|$")  # of a tree or a box
 _ENTRY = re.compile(r"\S+ +[-\u2013\u2014=:]+ +\S")
 _FEWEST_LINES = 3
 _FEWEST_ALIKE = 5  # lines of which the first differs from the others

@@ -127,9 +127,13 @@ def test_tables_in_preformatted_text_of_a_page_are_read_as_those_of_plain_text(t
     assert len(document.exhibits.tables) == 1
 
 
+TREE = "         +--Epsilon  4\n   +--3  +--Delta    5\n+--2  +-----Gamma    6\n1  +--------Beta     7"
+BOARD = "+----------+\n|  2 .   3 |\n|  1 .   . |\n|  .   1 . |\n|  4 .   2 |\n+----------+"
+
+
+@pytest.mark.parametrize("drawing", [TREE, BOARD])
 @pytest.mark.parametrize("name", ["made.txt", "made.html"])
-def test_a_drawing_stays_as_it_stands_and_lines_of_spaces_are_no_text(tmp_path, name):
-    drawing = "         +--Epsilon  4\n   +--3  +--Delta    5\n+--2  +-----Gamma    6\n1  +--------Beta     7"
+def test_a_drawing_stays_as_it_stands_and_lines_of_spaces_are_no_text(tmp_path, name, drawing):
     source = (
         f"   \n\nThe tree.\n\n{drawing}" if name == "made.txt" else f"<p>The tree.</p><pre>  </pre><pre>{drawing}</pre>"
     )
