@@ -15,7 +15,7 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import read_html
-from retrieval.extraction.office.archive import opened_archive, parse_part
+from retrieval.extraction.office.archive import opened_archive, parse_part, stated
 from retrieval.extraction.parts import Part, from_parts
 
 _WHAT = "e-book"
@@ -38,7 +38,7 @@ def extract_epub(path: Path, limits: ExtractLimits, password: str | None = None)
         _check_protection(archive)
         package_name = _package_name(archive)
         package = _part(archive, package_name)
-        metadata = _metadata(package)
+        metadata = stated(package, {"date": f"{_DC}date", "publisher": f"{_DC}publisher"})
         chapters = _chapters(archive, package, posixpath.dirname(package_name), limits, notes)
         return from_parts(chapters, metadata.get("title", ""), path, metadata, limits, notes)
 
@@ -64,12 +64,6 @@ def _part(archive: zipfile.ZipFile, name: str) -> etree._Element:
         return parse_part(archive, name, _WHAT, may_declare=True)
     except KeyError as error:
         raise ExtractError(f"The e-book is damaged: {name} is not in it.") from error
-
-
-def _metadata(package: etree._Element) -> dict[str, str]:
-    names = {"title": "title", "author": "creator", "language": "language", "date": "date", "publisher": "publisher"}
-    found = {ours: next(package.iter(_DC + theirs), None) for ours, theirs in names.items()}
-    return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
 
 
 def _chapters(

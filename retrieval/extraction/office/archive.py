@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,13 +70,9 @@ def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: b
     """One XML part. Document type declarations (entities, expansion bombs) are refused unless it `may_declare` one,
     as e-books do; entities are never resolved."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
-    try:
+    with _well_formed(name, what):
         data = archive.read(name)
         tree = etree.ElementTree(etree.fromstring(_STRICT.sub(_USUAL, data) if _STRICT.search(data) else data, parser))
-    except (etree.XMLSyntaxError, EOFError) as error:
-        if "Excessive depth" in str(error):
-            raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
-        raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
     if tree.docinfo.doctype and not may_declare:
         raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
     return tree.getroot()
@@ -90,16 +86,22 @@ def iterate_part(archive: zipfile.ZipFile, name: str, what: str, tags: Sequence[
             part, tag=[f"{{*}}{tag}" for tag in tags], resolve_entities=False, no_network=True, load_dtd=False,
             huge_tree=False,
         )  # fmt: skip
-        try:
+        with _well_formed(name, what):
             for _, element in events:
                 yield element
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
-        except etree.XMLSyntaxError as error:
-            if "Excessive depth" in str(error):
-                raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
-            raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
+
+
+@contextmanager
+def _well_formed(name: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (etree.XMLSyntaxError, EOFError) as error:
+        if "Excessive depth" in str(error):
+            raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
+        raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
 
 
 def picture_of(archive: zipfile.ZipFile, name: str) -> bytes | None:
@@ -136,10 +138,12 @@ def core_metadata(archive: zipfile.ZipFile, what: str) -> dict[str, str]:
     """Title, author, subject and dates that a Word, PowerPoint or Excel file states."""
     if _CORE not in archive.namelist():
         return {}
-    core = parse_part(archive, _CORE, what)
-    names = {
-        "title": f"{_DC}title", "author": f"{_DC}creator", "subject": f"{_DC}subject",
-        "language": f"{_DC}language", "created": f"{_DATES}created", "modified": f"{_DATES}modified",
-    }  # fmt: skip
-    found = {ours: core.findtext(theirs) for ours, theirs in names.items()}
-    return {key: value.strip()[:2000] for key, value in found.items() if value and value.strip()}
+    return stated(parse_part(archive, _CORE, what), {"created": f"{_DATES}created", "modified": f"{_DATES}modified"})
+
+
+def stated(root: etree._Element, dates: Mapping[str, str]) -> dict[str, str]:
+    """What a part states of its file; `dates`: the elements that hold some, by our name."""
+    names = {"title": "title", "author": "creator", "subject": "subject", "language": "language"}
+    elements = {**{ours: f"{_DC}{theirs}" for ours, theirs in names.items()}, **dates}
+    found = {ours: next(root.iter(theirs), None) for ours, theirs in elements.items()}
+    return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}

@@ -18,7 +18,7 @@ from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, raised_text
 from retrieval.extraction.mathml import is_mathml, mathml
-from retrieval.extraction.office.archive import opened_archive, parse_part, picture_of
+from retrieval.extraction.office.archive import opened_archive, parse_part, picture_of, stated
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
@@ -36,6 +36,7 @@ _SHOW = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
+_DATES = {"created": f"{_META}creation-date", "modified": f"{_DC}date"}
 _MANIFEST = "META-INF/manifest.xml"
 _SILENT = {
     f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms",
@@ -87,22 +88,13 @@ def _opened(path: Path, what: str, body: str) -> Iterator[_File]:
         if root is None:
             raise foreign
         styles = parse_part(archive, "styles.xml", what) if "styles.xml" in names else None
-        metadata = _metadata(parse_part(archive, "meta.xml", what)) if "meta.xml" in names else {}
+        metadata = stated(parse_part(archive, "meta.xml", what), _DATES) if "meta.xml" in names else {}
         notes = (
             ["The file holds macros: they were neither run nor read."]
             if any(name.startswith(("Basic/", "Scripts/")) for name in names)
             else []
         )
         yield _File(archive, what, root, content, styles, metadata, notes)
-
-
-def _metadata(root: etree._Element) -> dict[str, str]:
-    names = {
-        "title": f"{_DC}title", "author": f"{_DC}creator", "subject": f"{_DC}subject", "language": f"{_DC}language",
-        "created": f"{_META}creation-date", "modified": f"{_DC}date",
-    }  # fmt: skip
-    found = {ours: next(root.iter(theirs), None) for ours, theirs in names.items()}
-    return {key: one.text.strip()[:2000] for key, one in found.items() if one is not None and (one.text or "").strip()}
 
 
 class _Styles:
