@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 _BORDER = re.compile(
     r"(?<=[.!?…؟۔।])[\"'”’“»«)\]]*\s+(?=[\"'“‘„«»‹(\[¿¡]*[^\W_])|(?<=[。！？｡])(?![」』”’）】\s])|\s*\n+\s*"
 )  # where the next word begins in lower case is none, see `_goes_on`
-_ENDS = (".", "!", "?", "…", ":", ";")
+_ENDS = (*".!?…:;", *"。！？：；｡", *"؟۔।")
 # Lines of text with hard line breaks are about this long; headings are shorter, paragraphs longer.
 _SHORTEST_LINE, _LONGEST_LINE = 60, 120
 _FEWEST_WORDS = 5
@@ -49,7 +50,7 @@ def sentence_borders(text: str, low: int = 0, high: int | None = None) -> Iterat
     table is one sentence, whatever its cells hold."""
     high = len(text) if high is None else high
     rows = list(_rows(text, low, high))
-    width = max(map(len, text[low:high].split("\n")))
+    width = max(map(_columns, text[low:high].split("\n")))
     found = (
         match
         for match in _BORDER.finditer(text, low, high)
@@ -157,8 +158,17 @@ def _goes_on(text: str, border: re.Match[str], width: int) -> bool:
     word = (text[border.end() : border.end() + 100].split() or [""])[0]
     if word[:1].islower():
         return True
-    length = border.start() - (text.rfind("\n", 0, border.start()) + 1)
-    return length >= _SHORTEST_LINE and length + 1 + len(word) > width <= _LONGEST_LINE
+    length = _columns(text[text.rfind("\n", 0, border.start()) + 1 : border.start()])
+    # where words have no spaces between them a line is full up to two letters of double width
+    needed = 5 if _columns(word[:1]) == 2 else 1 + len(word)
+    return length >= _SHORTEST_LINE and length + needed > width <= _LONGEST_LINE
+
+
+def _columns(line: str) -> int:
+    """The width of a line: letters of China, Japan and Korea take two columns."""
+    if line.isascii():
+        return len(line)
+    return len(line) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
 
 
 def _is_term(text: str, border: re.Match[str]) -> bool:
@@ -211,11 +221,12 @@ def is_contentless(sentence: str) -> bool:
 
 def is_question(sentence: str) -> bool:
     """Whether it is itself a question, as a heading or in a list of questions and answers."""
-    return sentence.rstrip().endswith("?")
+    return sentence.rstrip().endswith(("?", "？", "؟"))
 
 
 def may_answer(sentence: str) -> bool:
     """False for headings, which repeat words of the question and answer nothing, questions, and contentless lines."""
     if is_question(sentence) or is_contentless(sentence):
         return False
-    return len(sentence.split()) >= _FEWEST_WORDS or bool(_ROW.search(sentence))
+    wide = _columns(sentence) - len(sentence)  # letters of scripts that have no spaces between words
+    return len(sentence.split()) >= _FEWEST_WORDS or wide >= 2 * _FEWEST_WORDS or bool(_ROW.search(sentence))

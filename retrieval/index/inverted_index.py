@@ -1,9 +1,10 @@
-"""The inverted index: which blocks hold terms of a question, whatever their landmarks say.
+"""The inverted index: which blocks hold terms of a question, or stand under them, whatever their landmarks say.
 
 A landmark is what a block is about. Among millions of blocks it does not always propose the one with a name, a number
 or a code. So blocks that hold rare terms of the question are proposed as well, and every proposed block gains by the
-terms that it holds, weighed by inverse document frequency. A block's terms are indexed when it is stored
-(`storage.catalogue.terms`).
+terms that it holds, weighed by inverse document frequency, also where only its heading or the caption of its table
+holds them: of 268 questions about documents that nothing was made for, 0.698 are answered then, 0.683 without. A
+block's terms are indexed when it is stored (`storage.catalogue.terms`).
 
 Axes: C blocks.
 """
@@ -14,6 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -23,10 +25,13 @@ from torch import Tensor
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
+from retrieval.index.headings import Headings
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, term_id, terms_of
+from storage.errors import NotFound as NoRow
 
-TERM_INDEX_VERSION = 4
-"""Version of `terms.terms_of` and `terms.term_id`. Another one indexes everything again."""
+TERM_INDEX_VERSION = 5
+"""Version of what is indexed: `terms.terms_of`, `terms.term_id`, `headings.Headings`. Another one indexes everything
+again."""
 PROPOSED = 64
 RARE_SHARE = 0.01
 """A term proposes blocks if at most this share of them holds it, or at most ALWAYS_RARE."""
@@ -34,6 +39,8 @@ ALWAYS_RARE = 16
 MOST_SHARDS = 2000
 """Terms that more shards hold are not looked up."""
 _SHARDS_AT_ONCE = 64
+_ABOVE = "^"
+"""Before a term that stands above a block. No term begins so."""
 
 
 def index_terms(
@@ -42,6 +49,15 @@ def index_terms(
     """Index the terms of all shards that are not indexed yet, or of one document's, as long as `go_on`. Returns the
     number of shards indexed. Questions go first."""
     indexed = 0
+
+    @lru_cache(maxsize=1)  # shards come document by document
+    def headings_of(one: str) -> Headings:
+        try:
+            extracted = workspace.catalogue.extracted_text(one)
+        except NoRow:  # it was deleted meanwhile
+            return Headings("", ())
+        return Headings(extracted.text, extracted.extras.get("outline", ()))
+
     while shard_ids := workspace.catalogue.shards_without_terms(
         rule=TERM_INDEX_VERSION, document_id=document_id, most=_SHARDS_AT_ONCE
     ):
@@ -49,17 +65,22 @@ def index_terms(
             if not go_on():
                 return indexed
             workspace.scheduler.wait_for_queries()
-            _index_shard(workspace, shard_id)
+            _index_shard(workspace, shard_id, headings_of)
             indexed += 1
     return indexed
 
 
-def _index_shard(workspace: Workspace, shard_id: int) -> None:
+def _index_shard(workspace: Workspace, shard_id: int, headings_of: Callable[[str], Headings]) -> None:
     model, indices_of = workspace.loaded(any_memory=True).model, defaultdict(list)
-    texts = [model.decode(tokens) for tokens in workspace.catalogue.tokens_of_shard(shard_id)]
+    rows = workspace.catalogue.blocks_of_shard(shard_id)
+    texts = [model.decode(row.tokens) for row in rows]
     crossing = [crossing_terms(left, right) for left, right in pairwise(texts)]
-    for index, (text, before, behind) in enumerate(zip(texts, [set(), *crossing], [*crossing, set()], strict=False)):
-        for number in sorted({term_id(term) for term in (terms_of(text) | before | behind) - SMALL_WORDS}):
+    for index, (row, text, before, behind) in enumerate(
+        zip(rows, texts, [set(), *crossing], [*crossing, set()], strict=False)
+    ):
+        above = terms_of(headings_of(row.document_id).above(row.start, row.end)) - SMALL_WORDS
+        terms = (terms_of(text) | before | behind) - SMALL_WORDS | {_ABOVE + term for term in above}
+        for number in sorted(map(term_id, terms)):
             indices_of[number].append(index)
     workspace.catalogue.put_terms(shard_id, indices_of, rule=TERM_INDEX_VERSION)
 
@@ -67,10 +88,12 @@ def _index_shard(workspace: Workspace, shard_id: int) -> None:
 @dataclass(frozen=True, eq=False)
 class Postings:
     """The postings of a question's terms within a scope. `positions_of`: the blocks of each term that is looked up,
-    ascending; `common`: terms that are not, because too many shards hold them; `count`: blocks in scope."""
+    ascending; `above_of`: those that stand under it; `common`: terms that are not, because too many shards hold them;
+    `count`: blocks in scope."""
 
     asked: Set[str]
     positions_of: Mapping[str, NDArray[np.int64]]
+    above_of: Mapping[str, NDArray[np.int64]]
     common: Set[str]
     count: int
 
@@ -79,13 +102,13 @@ class Postings:
         return np.array(most_rare([held.tolist() for held in self.positions_of.values()], self.count), dtype=np.int64)
 
     def shares(self, positions_C: NDArray[np.int64]) -> Tensor:
-        """shares_C, 0 to 1: how many of the terms that were looked up each block holds, weighed by idf (inverse
-        document frequency, over blocks)."""
+        """shares_C, 0 to 1: how many of the terms that were looked up each block holds or stands under, weighed by idf
+        (inverse document frequency, over the blocks that hold them)."""
         shares_C = np.zeros(len(positions_C), dtype=np.float32)
         total = 0.0
-        for held in self.positions_of.values():
+        for term, held in self.positions_of.items():
             rarity = math.log(1 + (self.count - len(held) + 0.5) / (len(held) + 0.5)) if len(held) else 0.0
-            shares_C[np.isin(positions_C, held)] += rarity
+            shares_C[np.isin(positions_C, held) | np.isin(positions_C, self.above_of[term])] += rarity
             total += rarity
         return torch.from_numpy(shares_C / (total or 1.0))
 
@@ -97,16 +120,24 @@ class Postings:
 
 def postings_of(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], within: Tensor | None) -> Postings:
     """Looks up the terms. `within`: ascending positions in scope; None for all."""
-    number = {term: term_id(term) for term in asked}
+    number = {term: term_id(term) for term in [*asked, *(_ABOVE + term for term in asked)]}
     shards = workspace.catalogue.count_terms(set(number.values()))
-    common = {term for term in asked if shards.get(number[term], 0) > MOST_SHARDS}
-    found = workspace.catalogue.blocks_with_terms({number[term] for term in asked - common})
-    positions_of = {}
-    for term in sorted(asked - common):
-        ids = found.get(number[term])
+    looked_up = {term for term in number if shards.get(number[term], 0) <= MOST_SHARDS}
+    found = workspace.catalogue.blocks_with_terms({number[term] for term in looked_up})
+
+    def positions(term: str) -> NDArray[np.int64]:
+        ids = found.get(number[term]) if term in looked_up else None
         held = np.zeros(0, np.int64) if ids is None else snapshot.positions_of_blocks(ids.tolist()).numpy()
-        positions_of[term] = held if within is None else held[np.isin(held, within.numpy())]
-    return Postings(asked, positions_of, common, snapshot.num_blocks if within is None else len(within))
+        return held if within is None else held[np.isin(held, within.numpy())]
+
+    rare = sorted(asked & looked_up)
+    return Postings(
+        asked,
+        {term: positions(term) for term in rare},
+        {term: positions(_ABOVE + term) for term in rare},
+        asked - looked_up,
+        snapshot.num_blocks if within is None else len(within),
+    )
 
 
 def most_rare(held: Sequence[Sequence[int]], count: int) -> list[int]:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Select, delete, exists, func, insert, select
 
-from storage.catalogue.database import batches, unpack_tokens
+from storage.catalogue.database import batches
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document
-from storage.catalogue.schema import blocks, shard_terms, shards
+from storage.catalogue.schema import shard_terms, shards
 
 INDEXED = 0
 """The number of no term."""
@@ -41,11 +41,6 @@ class TermRepository(Repository):
         if document_id is not None:
             chosen = chosen.where(shards.c.document_id == document_id)
         return [row.id for row in self._rows(chosen)]
-
-    def tokens_of_shard(self, shard_id: int) -> list[tuple[int, ...]]:
-        """Of each block, in order; nothing if the shard was deleted meanwhile."""
-        chosen = select(blocks.c.tokens, blocks.c.num_tokens).where(blocks.c.shard_id == shard_id)
-        return [unpack_tokens(row.tokens, row.num_tokens) for row in self._rows(chosen.order_by(blocks.c.id))]
 
     @for_any_principal
     def blocks_with_terms(self, terms: Collection[int]) -> dict[int, np.ndarray]:

@@ -37,6 +37,8 @@ def test_headings_questions_and_contents_answer_nothing() -> None:
     assert not may_answer("Cairns of the north")
     assert not may_answer("4.9.3 Plan and method of the survey....................... 47")
     assert may_answer("He waited for us ... and left before the storm.")
+    assert may_answer("この過程は最も重要です。")
+    assert not may_answer("戦略は？") and not may_answer("第一期")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,22 @@ def test_abbreviations_initials_and_their_numbers_do_not_end_a_sentence(sentence
 def test_sentences_end_in_every_script(sentences):
     text = " ".join(sentences)
     assert [text[start:end] for start, end in sentence_borders(text)] == sentences
+
+
+def test_a_japanese_sentence_goes_on_over_a_hard_line_break() -> None:
+    lines = [
+        "まず言っておきたいことは、これは「完璧」な戦略ではありません。非常に",
+        "よい戦略でもありません。しかしこの戦略で遊び始めることができるではず",
+        "です。",
+        "ゲームを幾つかの段階に分けることができます",
+    ]
+    text = "\n".join(lines)
+    assert [text[start:end].replace("\n", "") for start, end in sentence_borders(text)] == [
+        "まず言っておきたいことは、これは「完璧」な戦略ではありません。",
+        "非常によい戦略でもありません。",
+        "しかしこの戦略で遊び始めることができるではずです。",
+        "ゲームを幾つかの段階に分けることができます",
+    ]
 
 
 def test_sentences_without_spaces_between_them_end_at_their_full_stops():

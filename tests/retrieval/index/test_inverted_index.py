@@ -56,6 +56,19 @@ def test_blocks_with_rare_words_are_proposed_and_others_are_not(library: Library
     assert proposed(library, "ZX-81?", Scope((mail,))) == []
 
 
+def test_a_block_gains_by_the_heading_that_it_stands_under(library: Library, tmp_path: Path) -> None:
+    fee = "Each boat pays a fee of five. "
+    (tmp_path / "fees.md").write_text(f"# Harbour\n\n{PLAIN * 20}{fee}\n\n# Lake\n\n{PLAIN * 20}{fee}\n")
+    add(library, tmp_path / "fees.md")
+    with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
+        held = postings_of(library.view.workspace, snapshot, asked_terms("harbour fee"), None)
+        positions = held.positions_of["fee"]
+        texts = texts_of(library, snapshot, positions.tolist())
+        shares = held.shares(positions).tolist()
+    assert len(texts) > 1 and not any("Harbour" in text for text in texts)
+    assert shares[0] > shares[-1] > 0, "the first fee stands under the harbour"
+
+
 def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
