@@ -369,7 +369,7 @@ class Answer(Record):
     attention decided: the attention map, block id -> [memory layer][head] mean gate mass over the answer's tokens; its
     rows follow `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
-    False for the last. `confidence`: 0..1, of the search. `probability`: where a reader chose the sentence, how
+    False for the last. `confidence`: 0..1, of the search. `probability`: where it was chosen with a reader, how
     likely it answers; None for others and in older answers. `memory_share`: mean over tokens.
 
     `writer`: who worded it, None where the model that searches did. Then `passages` are what the writer was given, the

@@ -26,7 +26,7 @@ export function welcome({ documents, suggestions, onAsk, onAdd }) {
     h(
       "p",
       {},
-      "The passages that may answer are found in the stored memory of your documents, a reader marks the sentence, and you see it on its page.",
+      "The passages that may answer are found in the stored memory of your documents, the sentence that answers best is marked, and you see it on its page.",
     ),
     documents !== null && documents < FEW ? h("div", { class: "first-files" }, dropZone("first-files", onAdd)) : null,
     documents === 0
