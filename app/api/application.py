@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -30,7 +30,6 @@ from app.api import (
 from app.api import changes as changing
 from app.api import health as operations
 from app.api import sign_on as single_sign_on
-from app.api.errors import known_parameters
 from app.api.mcp_tools import build_mcp, mcp_app
 from app.api.uploads import UploadLimits, Uploads
 from app.assembly import server_token
@@ -90,25 +89,24 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
     app = _bare_app(lifespan)
     errors.install(app)
-    app.include_router(machine.sign_in_router(authenticator, sign_on.title if sign_on else ""))
-    app.include_router(operations.router(library, readiness, metrics))
     app.state.readiness, app.state.ask_queue = readiness, ask_queue
     dependencies.install(app, library, preferences, changes)
-    api = APIRouter(prefix="/api/v1", dependencies=[Depends(known_parameters)])
-    api.include_router(documents.router(uploads))
-    api.include_router(bundles.router(uploads))
-    api.include_router(questions.router(ask_queue))
-    api.include_router(changing.router(changes, uploads))
-    api.include_router(folders.router(settings))
-    api.include_router(machine.router(limits))
-    api.include_router(machine.account_router(accounts, authenticator, sign_on))
-    api.include_router(writer_choice.router(settings))
-    api.include_router(startup.router(settings, limits, accounts, changes, sign_on))
-    if sign_on is not None:
-        app.include_router(single_sign_on.router(sign_on, authenticator))
-        api.include_router(single_sign_on.link_router(sign_on))
-    app.include_router(api)
-    app.include_router(openai_endpoint.router(ask_queue), prefix="/v1")
+    dependencies.add_routes(
+        app,
+        machine.sign_in_router(authenticator, sign_on.title if sign_on else ""),
+        operations.router(library, readiness, metrics),
+        documents.router(uploads),
+        bundles.router(uploads),
+        questions.router(ask_queue),
+        changing.router(changes, uploads),
+        folders.router(settings),
+        machine.router(limits),
+        machine.account_router(accounts, authenticator, sign_on),
+        writer_choice.router(settings),
+        startup.router(settings, limits, accounts, changes, sign_on),
+        *single_sign_on.routers(sign_on, authenticator),
+        openai_endpoint.router(ask_queue),
+    )
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, File, Form, UploadFile
 from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
-from app.api.dependencies import Person, RequestLibrary
+from app.api.dependencies import Person, RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.uploads import Uploads, shown_name
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def router(uploads: Uploads) -> APIRouter:
-    routes = APIRouter(tags=["bundles"])
+    routes = api_routes("bundles")
     queue = FairQueue("cairn-bundle", at_once=AT_ONCE, each_waiting=EACH_WAITING)
     exports = _Exports()
 

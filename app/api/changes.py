@@ -23,7 +23,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.dependencies import Person, RequestLibrary
+from app.api.dependencies import Person, RequestLibrary, api_routes
 from app.api.errors import Refused
 from app.api.uploads import Uploads
 from retrieval.library import Library
@@ -136,7 +136,7 @@ def _files(library: Library, uploads: Uploads) -> tuple[str, Sequence[Job], bool
 
 
 def router(changes: Changes, uploads: Uploads) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
 
     async def room(person: Person) -> AsyncIterator[None]:
         with changes.present(person):

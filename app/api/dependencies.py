@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 
+from app.api.errors import known_parameters
 from app.http_security import person_of, principal_of
 from app.preferences import PreferenceFile, PreferenceFolder
 from retrieval.library import Library
@@ -18,6 +19,18 @@ from retrieval.library import Library
 def install(app: FastAPI, library: Library, preferences: PreferenceFolder, changes: object) -> None:
     """`changes`: open streams, which the server closes when it stops."""
     app.state.library, app.state.preferences, app.state.changes = library, preferences, changes
+
+
+def api_routes(*tags: str) -> APIRouter:
+    """Empty, for routes of the HTTP API."""
+    return APIRouter(prefix="/api/v1", dependencies=[Depends(known_parameters)], tags=list(tags))
+
+
+def add_routes(app: FastAPI, *routers: APIRouter) -> None:
+    """Serve their routes as they are. Of a router that is included FastAPI looks through every route again, when it is
+    included and at the first request."""
+    for router in routers:
+        app.router.routes.extend(router.routes)
 
 
 async def request_library(request: Request) -> Library:

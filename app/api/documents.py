@@ -11,7 +11,7 @@ from fastapi import APIRouter, BackgroundTasks, File, Form, Path, Query, Respons
 from fastapi.responses import FileResponse
 from pydantic import Field, StringConstraints
 
-from app.api.dependencies import Person, RequestLibrary
+from app.api.dependencies import Person, RequestLibrary, api_routes
 from app.api.errors import Body, Refused
 from app.api.uploads import Uploads, shown_name
 from app.api.web_page import fetch_page
@@ -79,7 +79,7 @@ class Identities(Body):
 
 
 def router(uploads: Uploads) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
     _add_uploads(routes, uploads)
     _add_jobs(routes)
     _add_documents(routes)

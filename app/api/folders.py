@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.api.dependencies import RequestLibrary
+from app.api.dependencies import RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
@@ -31,7 +31,7 @@ class NewFolder(Body):
 def router(settings: Settings) -> APIRouter:
     """Whoever can name a folder can read what is in it, so that is left to those who sit at the machine and to its
     command line."""
-    routes = APIRouter()
+    routes = api_routes()
     local = for_this_machine_only(settings.host, settings.proxies)
 
     @routes.get("/folders", tags=["folders"])

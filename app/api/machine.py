@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import Field
 
-from app.api.dependencies import OwnPreferences, RequestLibrary
+from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.api.questions import MAX_QUESTION_LENGTH
@@ -52,7 +52,7 @@ class PasswordChange(Body):
 
 
 def router(limits: UploadLimits) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
 
     @routes.get("/machine", tags=["machine"])
     def machine(library: RequestLibrary) -> Plain:
@@ -94,7 +94,7 @@ def described_account(library: Library, accounts: Accounts, sign_on: SignOn | No
 
 
 def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: SignOn | None = None) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
 
     @routes.get("/account", tags=["account"])
     def account(library: RequestLibrary) -> Plain:

@@ -63,7 +63,7 @@ class ChatRequest(BaseModel):
 
 
 def router(ask_queue: AskQueue) -> APIRouter:
-    routes = APIRouter(tags=["as a model"])
+    routes = APIRouter(prefix="/v1", tags=["as a model"])
 
     @routes.get("/models")
     def models(library: RequestLibrary) -> Plain:

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field, StringConstraints
 
-from app.api.dependencies import OwnPreferences, Person, RequestLibrary
+from app.api.dependencies import OwnPreferences, Person, RequestLibrary, api_routes
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
 from app.api.errors import Body, Refused, describe, error_body
 from app.exports import citations
@@ -271,7 +271,7 @@ def _event(name: str, payload: Plain) -> ServerSentEvent:
 
 
 def router(ask_queue: AskQueue) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
     _add_asking(routes, ask_queue)
     _add_answers(routes, ask_queue)
     return routes

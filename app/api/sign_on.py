@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.api.dependencies import RequestLibrary
+from app.api.dependencies import RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.machine import login_page
@@ -67,7 +67,12 @@ def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | No
     )
 
 
-def router(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
+def routers(sign_on: SignOn | None, authenticator: Authenticator) -> tuple[APIRouter, ...]:
+    """Those of single sign-on, none without it."""
+    return () if sign_on is None else (_signing_in(sign_on, authenticator), _linking(sign_on))
+
+
+def _signing_in(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
     """The two steps of signing in, and the way out of the provider."""
     routes = APIRouter(prefix=SIGN_ON_PATH, include_in_schema=False)
 
@@ -115,8 +120,8 @@ def router(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
     return routes
 
 
-def link_router(sign_on: SignOn) -> APIRouter:
-    routes = APIRouter()
+def _linking(sign_on: SignOn) -> APIRouter:
+    routes = api_routes()
 
     @routes.post("/account/link", tags=["account"])
     def link(library: RequestLibrary, request: Request, response: Response) -> Plain:

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
 from app.api.changes import Changes
-from app.api.dependencies import OwnPreferences, RequestLibrary
+from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.machine import described_account, described_preferences
 from app.api.uploads import UploadLimits
@@ -30,7 +30,7 @@ SUGGESTED = 3
 def router(
     settings: Settings, limits: UploadLimits, accounts: Accounts, changes: Changes, sign_on: SignOn | None = None
 ) -> APIRouter:
-    routes = APIRouter()
+    routes = api_routes()
 
     @routes.get("/first", tags=["machine"])
     def first(library: RequestLibrary, preferences: OwnPreferences) -> Plain:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.api.dependencies import RequestLibrary
+from app.api.dependencies import RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
@@ -33,7 +33,7 @@ class Choice(Body):
 
 
 def router(settings: Settings) -> APIRouter:
-    routes = APIRouter(tags=["writer"])
+    routes = api_routes("writer")
 
     @routes.get("/writer")
     def current(library: RequestLibrary) -> Plain:

@@ -89,7 +89,5 @@ class NotedRoutes:
 
 def _route_of(scope: Scope) -> str:
     """The route's template, not the address: ids would make a series each. "other" for what no route took."""
-    # FastAPI keeps the path with the prefix of its router apart from the route, which may be included twice.
-    included = scope.get("fastapi", {}).get("effective_route_context")
-    path = getattr(included or scope.get("route"), "path", None)
+    path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) and path else _OTHER
