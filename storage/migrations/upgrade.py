@@ -42,7 +42,10 @@ def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
             name = f"{database.path.stem}-schema-{current}-{stamp}{database.path.suffix}"
             backup_path = backup(database, database.path.parent / "backups" / name)
-        _run_alembic(database, migrations, head, current)
+        if current is None:
+            _make_new(database)
+        if current is not None or head != HEAD:
+            _run_alembic(database, migrations, head, current)
         return backup_path
 
 
@@ -91,6 +94,17 @@ def _refuse_unknown(current: str | None, migrations: Path) -> None:
         )
 
 
+def _make_new(database: Database) -> None:
+    """From the schema itself, as of `HEAD`."""
+    version = "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"
+    with database.write() as connection:
+        if inspect(connection).has_table("alembic_version"):
+            return  # another server was first
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(text(f"CREATE TABLE alembic_version ({version})"))
+        connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+
+
 def _run_alembic(database: Database, migrations: Path, head: str, current: str | None) -> None:
     from alembic import command  # slow to import, and needed only here
     from alembic.config import Config
@@ -100,10 +114,7 @@ def _run_alembic(database: Database, migrations: Path, head: str, current: str |
     config.set_main_option("path_separator", "os")
     with database.write() as connection:
         config.attributes["connection"] = connection
-        if current is None:
-            metadata.create_all(connection)
-            command.stamp(config, HEAD)
-        elif current in BEFORE:
+        if current in BEFORE:
             connection.execute(text("DELETE FROM alembic_version"))
         command.upgrade(config, head)
 
