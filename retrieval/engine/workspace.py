@@ -85,6 +85,32 @@ class _Model:
         return cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
 
 
+class Frozen:
+    """Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
+
+    Once a process: a second time would keep for good what earlier libraries left for the collector. A process that has
+    frozen objects by itself keeps them frozen.
+    """
+
+    elsewhere: bool | None = None  # None: not asked yet; the answer counts them all
+    here = False
+
+    @classmethod
+    def begin(cls) -> None:
+        if cls.elsewhere is None:
+            cls.elsewhere = gc.get_freeze_count() > 0
+        if not cls.elsewhere and not cls.here:
+            gc.freeze()
+            cls.here = True
+
+    @classmethod
+    def end(cls) -> None:
+        """Frozen objects are never freed, however many libraries a program opens."""
+        if cls.here:
+            gc.unfreeze()
+            cls.here = False
+
+
 class Workspace:
     """Shared state of one open library. Thread-safe."""
 
@@ -178,10 +204,7 @@ class Workspace:
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
         reader = self._load_reader(model)
         loaded = LoadedModel(model, fingerprint, store, self._load_ranker(model, identity["weights"], reader), reader)
-        # Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
-        # Once a process: a second time would keep for good what earlier libraries left for the collector.
-        if not gc.get_freeze_count():
-            gc.freeze()
+        Frozen.begin()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
 
@@ -240,7 +263,7 @@ class Workspace:
     def close(self) -> None:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
-        gc.unfreeze()  # what `_load` froze; frozen objects are never freed, however many libraries a program opens
+        Frozen.end()
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:

@@ -2,9 +2,11 @@ import gc
 import weakref
 from pathlib import Path
 
+import pytest
 import torch
 
 from model.checkpoint.landmark_model import LandmarkModel
+from retrieval.engine.workspace import Frozen
 from retrieval.library import Library
 from tests.tiny_model import tiny_model
 
@@ -25,3 +27,22 @@ def test_a_closed_library_gives_its_model_back(tmp_path: Path) -> None:
     gc.collect()
     assert len(made) == 2
     assert [each() for each in made] == [None, None]
+
+
+@pytest.mark.parametrize("frozen_before", [0, 7])
+def test_a_model_is_frozen_once_until_its_library_is_closed_and_what_others_froze_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frozen_before: int
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(Frozen, "elsewhere", None)
+    monkeypatch.setattr(Frozen, "here", False)
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: done.append("counted") or frozen_before)
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: done.append("unfrozen"))
+    model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
+    with Library.open(tmp_path / "a", model) as one, Library.open(tmp_path / "b", model) as other:
+        one.warm_up()
+        other.warm_up()
+    with Library.open(tmp_path / "a", model) as again:
+        again.warm_up()
+    assert done == ["counted", *([] if frozen_before else ["frozen", "unfrozen", "frozen", "unfrozen"])]
