@@ -135,11 +135,12 @@ class Answerer:
     def _check(self, retrieved: Retrieved, draft: DraftAnswer) -> EvidenceCheck | None:
         """The effect of leaving out the block read most, compared with that of some others."""
         mass = draft.reading.mass if draft.reading is not None else None
-        if mass is None or draft.interrupted or not mass.masses:
+        masses = {} if mass is None or draft.interrupted else mass.masses
+        if not masses:
             return None
-        best = max(mass.masses, key=lambda c: (mass.masses[c], c))
+        best = max(masses, key=lambda c: (masses[c], c))
         # Of all that was read, but for the neighbours of the best in the text, which may hold the rest of its answer.
-        others = sorted(c for c in mass.masses if abs(c - best) > 1)
+        others = sorted(c for c in masses if abs(c - best) > 1)
         drawn = random.Random(0).sample(others, min(OTHERS_LEFT_OUT, len(others)))
         reader = LandmarkReader(self._workspace, self._index, self._question)
         candidates, model = retrieved.candidates, self._workspace.opened.model

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
 from model.attention.memory import Selection
 from retrieval.query.evidence import AnswerMass, mass_by_head
+from tests.retrieval.conftest import ask
 
 
 def selection(layer: int, ids_XS: list[list[int]], gate_HS: list[list[float]]) -> Selection:
@@ -63,3 +66,17 @@ def test_heads_count_by_their_weights_and_the_share_of_memory_by_all():
 def test_before_the_first_token_nothing_was_read():
     answer = AnswerMass((3,), 2)
     assert answer.memory_share == 0 and answer.masses == {}
+
+
+def test_the_attention_on_a_block_is_summed_a_few_times_an_answer_however_many_blocks_were_read(
+    library, three, monkeypatch
+):
+    summed, real = Counter(), AnswerMass.mean_mass_YH
+
+    def counted(mass: AnswerMass, block: int) -> torch.Tensor:
+        summed[block] += 1
+        return real(mass, block)
+
+    monkeypatch.setattr(AnswerMass, "mean_mass_YH", counted)
+    assert ask(library, "Where do whales sing?").check is not None
+    assert len(summed) > 20 and max(summed.values()) <= 4
