@@ -1,4 +1,4 @@
-"""A library over the memory of a landmark language model that is trained for it once a session."""
+"""A library over the memory of a landmark language model that was trained for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.load import load_backbone
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
-from tests.mission.passkey_model import QUESTION, passkey_model, text_with_key
+from tests.mission.passkey_model import QUESTION, STORED, passkey_model, text_with_key
 from tests.retrieval.reading_here import ReadingHere
 
 SENTENCES = 80
@@ -43,9 +44,9 @@ class Keyed:
         return sum(answer.text.lstrip().startswith(str(key)) for answer, key in given)
 
 
-@pytest.fixture(scope="session")
-def model() -> LandmarkModel:
-    return passkey_model()
+@pytest.fixture(scope="session", params=["as stored", pytest.param("trained anew", marks=pytest.mark.slow)])
+def model(request: pytest.FixtureRequest) -> LandmarkModel:
+    return load_backbone(STORED, device="cpu") if request.param == "as stored" else passkey_model()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """A landmark language model that is trained in about a minute to say a pass key that it has read.
 
+`python -m tests.mission.passkey_model` trains it and writes `STORED`, which tests open; slow tests train it anew.
+
 It learns as it is used: a text of a few blocks is read alone and stored, and the question is asked over this memory,
 whose blocks attention chooses by their landmarks. What it has learned is asked of it later over a memory many times as
 long.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,6 +28,7 @@ from research.train.evaluation.passkey import FILLER
 from research.train.recipes.presets import Architecture, RowSettings
 from research.train.recipes.pretrain import new_model
 
+STORED = Path(__file__).resolve().parents[1] / "golden" / "passkey"
 QUESTION = "What is the pass key? The pass key is"
 SENTENCES = [f"{each.strip()}." for each in FILLER.split(".") if each.strip()]
 STEPS, ROWS, RATE, BLOCKS = 200, 32, 3e-3, (5, 9)
@@ -121,3 +125,7 @@ class _Stored(InMemoryReader):
         row, head = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(groups).view(1, -1, 1, 1)
         keys, values = (held[row, head, ids_BGXS] for held in self._held[layer])
         return keys, values, torch.full_like(ids_BGXS, self._length)
+
+
+if __name__ == "__main__":
+    passkey_model().to(torch.float16).save(STORED)
