@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,12 +56,3 @@ def error_code(response: Any) -> str:
     body = response.json()
     assert set(body) == {"error"} and set(body["error"]) == {"code", "message"}
     return body["error"]["code"]
-
-
-def until(condition: Any, seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := condition():
-            return result
-        time.sleep(0.02)
-    raise AssertionError("did not happen in time")

@@ -15,13 +15,7 @@ from retrieval.library import Library
 from retrieval.types.records import Job
 from storage.errors import CatalogueUnavailable
 from tests.tiny_model import tiny_model
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -17,12 +17,13 @@ from app.api import uploads
 from app.api.uploads import Uploads
 from app.auth import fresh_token, hash_password
 from retrieval.library import Library
-from tests.app.api_client import ask, opened, send, until
+from tests.app.api_client import ask, opened, send
 from tests.app.serving import settings_for
 from tests.app.small_library import PAGES, QUESTION, WALKS, pdf_of
 from tests.object_server import ACCESS, new_store
 from tests.postgresql import Databases
 from tests.tiny_model import shipped_model
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from retrieval import library as asked_library
 from retrieval.errors import AccessChanged, DeletedMeanwhile
 from retrieval.library import Library
 from storage.records import Principal, User
-from tests.app.api_client import until
 from tests.app.serving import served, settings_for
 from tests.app.small_library import QUESTION, slowed
+from tests.waiting import until
 
 
 @pytest.fixture

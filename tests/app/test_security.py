@@ -25,18 +25,11 @@ from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from app.preferences import PreferenceFolder
 from app.settings import Settings
 from storage.records import ADMINISTRATOR
+from tests.app.limits.test_sign_in import Clock
 from tests.app.serving import BEARER, OWNER_TOKEN, let_in, settings_for
 from tests.app.small_library import without_model
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def opened(

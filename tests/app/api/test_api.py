@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 
 from retrieval.library import Library
 from storage.errors import CatalogueDamaged, CatalogueFull
-from tests.app.api_client import HOSTILE, error_code, opened, until
+from tests.app.api_client import HOSTILE, error_code, opened
 from tests.app.serving import settings_for
 from tests.app.small_library import WALKS
+from tests.waiting import until
 
 
 class TestWholeApp:

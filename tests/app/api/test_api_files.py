@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from app.api import changes, uploads
 from retrieval.documents import Documents
 from retrieval.library import Library
-from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send, until
+from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send
 from tests.app.serving import settings_for
 from tests.app.small_library import RESERVOIR, WALKS
+from tests.waiting import until
 
 
 class TestFiles:

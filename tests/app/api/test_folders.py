@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fastapi.testclient import TestClient
 from app.api.application import build_app
 from app.work import FolderWatcher, JobRunner
 from tests.app.serving import settings_for
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -52,15 +52,9 @@ def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatc
     def sources() -> set[str]:
         return {one.source for one in library.documents.list() if one.state == "ready"}
 
-    def wait_for(wanted: set[str]) -> None:
-        ends = time.monotonic() + 60
-        while not wanted <= sources() and time.monotonic() < ends:
-            time.sleep(0.05)
-        assert wanted <= sources()
-
     with JobRunner(library, idle_seconds=0.05), FolderWatcher(library, [papers], interval_seconds=0.1):
-        wait_for({"crane.txt"})
+        until(lambda: sources() == {"crane.txt"})
         (papers / "gate.txt").write_text("The gate of the dam was made in Rosental in 1962.")
-        wait_for({"crane.txt", "gate.txt"})
+        until(lambda: sources() == {"crane.txt", "gate.txt"})
     (folder,) = library.folders.list()
     assert not folder.watched and folder.report is not None

@@ -22,8 +22,9 @@ from retrieval.bundles.importing import Bundles
 from retrieval.library import Library
 from storage.blobs.files import FileBlobs
 from storage.errors import StoreFull
-from tests.app.api_client import PDF, error_code, until
+from tests.app.api_client import PDF, error_code
 from tests.app.serving import let_in, settings_for
+from tests.waiting import until
 
 
 class Listener:

@@ -23,8 +23,8 @@ from app.api import build_app
 from app.http_security import DeclaredProxies
 from app.limits.connections import PROBE_ROOM, ConnectionLimits, limited_protocol
 from retrieval.library import Library
-from tests.app.api_client import until
 from tests.app.serving import BEARER, served, settings_for
+from tests.waiting import until
 
 HALF = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 BODY = b"POST /length HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n"

@@ -26,8 +26,9 @@ from retrieval.library import Library
 from retrieval.types.answers import AnswerToken
 from retrieval.types.records import Estimate
 from storage.records import Principal
-from tests.app.api_client import PDF, events, until
+from tests.app.api_client import PDF, events
 from tests.app.serving import served, settings_for
+from tests.waiting import until
 
 FILE = {"files": {"file": ("a.pdf", PDF)}}
 PICTURE = "documents/x/pages/1.png"

@@ -17,8 +17,8 @@ from app.shared_values import OwnValues
 from retrieval.accounts import Accounts
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
-from tests.app.api_client import until
 from tests.app.serving import served, settings_for
+from tests.waiting import until
 
 PASSWORD, TOKEN = "a quiet pile of stones", "token-for-programs-0123456789"
 WRONG = "wrong password"

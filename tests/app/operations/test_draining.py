@@ -17,9 +17,10 @@ import uvicorn
 from app.api import build_app
 from app.operations.server import DrainingServer
 from retrieval.library import Library
-from tests.app.api_client import events, until
+from tests.app.api_client import events
 from tests.app.serving import BEARER, settings_for
 from tests.app.small_library import QUESTION
+from tests.waiting import until
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from app.auth import hash_password
 from app.operations.metrics import Metrics
 from retrieval.library import Library
 from storage.errors import CatalogueUnavailable
-from tests.app.api_client import ask, opened, until
+from tests.app.api_client import ask, opened
 from tests.app.serving import settings_for
+from tests.waiting import until
 
 TOKEN = "a token that is long enough"
 

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from retrieval.engine.scheduler import LARGEST_BATCH, Batcher, ModelScheduler
+from tests.waiting import until
 
 
 def run(*targets):
@@ -15,13 +16,6 @@ def run(*targets):
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
-
-
-def settled(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_nobody_shares_the_model():
@@ -56,10 +50,10 @@ def test_a_waiting_question_goes_before_ingestion_that_waits_longer():
     with scheduler.for_ingestion():
         threads = [threading.Thread(target=ingest)]
         threads[0].start()
-        settled(lambda: scheduler._ingestion)
+        until(lambda: scheduler._ingestion)
         threads.append(threading.Thread(target=ask))
         threads[1].start()
-        settled(lambda: scheduler._questions)
+        until(lambda: scheduler._questions)
     for thread in threads:
         thread.join(10)
     assert order == ["question", "ingestion"]
@@ -202,7 +196,7 @@ def test_questions_that_wait_for_the_same_step_take_it_together_and_each_gets_it
         threads = [threading.Thread(target=ask(number)) for number in range(6)]
         for thread in threads:
             thread.start()
-        settled(lambda: len(scheduler._questions) == 6)
+        until(lambda: len(scheduler._questions) == 6)
     for thread in threads:
         thread.join(10)
     assert results == {number: 10 * number for number in range(6)} and sum(taken) == 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process.admission import Admission
 from tests.retrieval.extraction.test_limits import flate_bomb
+from tests.waiting import until
 
 
 class Readers:
@@ -54,19 +54,12 @@ class Readers:
 
     def now(self) -> list[str]:
         """Who is inside, when nobody comes or goes any more."""
-        settled(self._is_still)
+        until(self._is_still)
         return sorted(person for person, _ in self.outs)
 
     def _is_still(self) -> bool:
         inside, waiting = len(self.admission._inside), len(self.admission._waiting)
         return inside + waiting == self._here and inside == len(self.outs) and self.admission._next() is None
-
-
-def settled(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_one_persons_sixty_files_leave_processes_for_others() -> None:
@@ -75,9 +68,9 @@ def test_one_persons_sixty_files_leave_processes_for_others() -> None:
         readers.come("ann")
     assert readers.now() == ["ann"] * 2
     readers.come("ann", draws=True), readers.come("ann", draws=True)
-    settled(lambda: len(readers.outs) == 3)
+    until(lambda: len(readers.outs) == 3)
     readers.come("bob")
-    settled(lambda: len(readers.outs) == 4)
+    until(lambda: len(readers.outs) == 4)
     assert readers.now() == ["ann"] * 3 + ["bob"]
     while readers.outs:
         readers.let_out(readers.outs[0][0])
@@ -91,7 +84,7 @@ def test_people_take_turns() -> None:
     waiting = [readers.come(name) for name in ("ann", "ann", "bob", "cleo")]
     assert readers.now() == ["ann"]
     for _ in range(5):
-        settled(lambda: bool(readers.outs))
+        until(lambda: bool(readers.outs))
         readers.let_out(readers.outs[0][0])
     for each in waiting:
         each.result(20)
@@ -101,9 +94,9 @@ def test_people_take_turns() -> None:
 def test_the_summed_memory_stays_below_the_limit_and_large_files_are_not_overtaken_for_ever() -> None:
     readers = Readers(Admission(8, 10))
     coming: list[Any] = [readers.come(f"{n}", 4) for n in range(4)]
-    settled(lambda: len(readers.outs) == 2)
+    until(lambda: len(readers.outs) == 2)
     coming.append(readers.come("large", 10))
-    settled(lambda: "large" in [ticket.person for ticket in readers.admission._waiting])
+    until(lambda: "large" in [ticket.person for ticket in readers.admission._waiting])
     coming += [readers.come(f"late {n}", 1) for n in range(10)]
     while not all(each.done() for each in coming):
         if readers.outs:

@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 import zlib
 from dataclasses import asdict
 from functools import cache
@@ -23,6 +22,7 @@ from retrieval.extraction.process.ipc import EXIT_IDLE
 from retrieval.extraction.process.sandbox import Caller, Sandbox
 from retrieval.extraction.process.starter import FORKS
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
+from tests.waiting import until
 
 GOOD = make_pdf([Sheet([(72, 700, 12, "Hello world of letters")])], title="A title")
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
@@ -131,14 +131,9 @@ def test_a_reader_ends_with_the_process_that_waits_for_it(tmp_path):
     command = [sys.executable, "-c", script, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[3]) as waiting:
         assert waiting.stdout is not None and waiting.stdout.readline()
-        deadline = time.monotonic() + 120
-        while not (readers := readers_of(waiting.pid)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        readers = until(lambda: readers_of(waiting.pid))  # a process of its own reads the file
         waiting.kill()
-    assert readers, "a process of its own reads the file"
-    while any(Path(f"/proc/{each}").exists() for each in readers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{each}").exists() for each in readers)
+    until(lambda: not any(Path(f"/proc/{each}").exists() for each in readers))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -161,10 +156,7 @@ def test_one_process_waits_for_the_next_file_and_ends_with_its_owner(tmp_path):
         pids = [int(pid) for pid, _ in said]
         assert len(set(pids)) == (1 if FORKS else 3) and readers_of(owner.pid) == pids[2:]
         owner.kill()
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{pids[2]}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pids[2]}").exists()
+    until(lambda: not Path(f"/proc/{pids[2]}").exists())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

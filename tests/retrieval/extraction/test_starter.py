@@ -20,6 +20,7 @@ from retrieval.extraction.process import sandbox as sandboxes
 from retrieval.extraction.process.sandbox import Caller, Sandbox
 from retrieval.extraction.process.starter import COMPLAINT, FORKS
 from tests.retrieval.extraction.test_limits import slow_pdf
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="processes are forked on Linux only")
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,9 +131,7 @@ def test_a_forked_reader_ends_with_the_process_that_waits_for_it(tmp_path: Path)
         assert owner.stdout is not None
         starter = int(owner.stdout.readline())
         children = Path(f"/proc/{starter}/task/{starter}/children")
-        deadline = time.monotonic() + 60
-        while not (readers := children.read_text().split()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        readers = until(lambda: children.read_text().split())
         owner.kill()
     assert len(readers) == 1 and gone(int(readers[0])) and gone(starter)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -24,6 +23,7 @@ from retrieval.writers.opening import WriterSpec, open_writer
 from retrieval.writers.server import ServerWriter
 from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
+from tests.waiting import until
 
 PASSAGE = WriterPassage(1, "d", "Handbook", (3,), "The dam was raised in 1981.")
 REQUEST = WriterRequest("Answer.", "When was the dam raised?", (PASSAGE,), max_tokens=20)
@@ -192,12 +192,19 @@ def test_transformers_serve_is_a_server_that_writes(tmp_path: Path) -> None:
     command = [program, "serve", "--port", str(port), "--device", "cpu"]
     with subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL) as serving:
         try:
-            until(lambda: httpx.get(f"http://localhost:{port}/health").is_success, seconds=60)
+            until(lambda: answers(f"http://localhost:{port}/health"))
             writer = ServerWriter(f"http://localhost:{port}/v1#{tmp_path / 'model'}", timeout_seconds=60)
             text, written = write(writer)
         finally:
             serving.terminate()
     assert text and written.finish in ("stop", "length")
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def save_tiny_chat_model(folder: Path) -> None:
@@ -210,13 +217,3 @@ def save_tiny_chat_model(folder: Path) -> None:
     config = LlamaConfig(**SHAPE, bos_token_id=257, eos_token_id=258)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def until(ready: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if ready():
-                return
-        time.sleep(0.2)
-    raise AssertionError("the server did not start")
