@@ -38,6 +38,20 @@ import pytest  # noqa: E402
 if TYPE_CHECKING:
     from tests.postgresql import Databases
 
+# Begun last, one of them would keep its process at work while the others have ended: by what they take, most first.
+LONG_FILES = (
+    "stress/test_stress.py",
+    "retrieval/extraction/test_format_table.py",
+    "retrieval/ingest/test_bucket.py",
+    "retrieval/test_permissions.py",
+    "retrieval/ingest/test_pipeline.py",
+    "retrieval/ingest/test_crash.py",
+    "app/cli/test_end_to_end.py",
+    "app/api/test_api_questions.py",
+    "mission/test_attention_decides.py",
+    "app/single_sign_on/test_hostile_answers.py",
+)
+
 hypothesis.settings.register_profile("default", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("slow", max_examples=500, deadline=None)
 
@@ -73,6 +87,16 @@ def known_token() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def little_room() -> Iterator[None]:
+    """Each new catalogue sets room aside on the disk, of bytes made at random, which takes longer than all else."""
+    from storage.catalogue import database
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "ROOM_BYTES", 64 << 10)
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)  # -p no:xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: with as many, a third of the time all tests wait for processes or disks. On two
@@ -92,7 +116,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Properties are slow tests too: with many examples each."""
+    """The longest files come first. Properties are slow tests too: with many examples each."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
     if hypothesis.settings.get_current_profile_name() == "slow":
         for item in items:
             if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):

@@ -13,7 +13,6 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 ACCESS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 _HOP = {"host", "connection", "transfer-encoding", "content-length"}
@@ -22,6 +21,8 @@ _HOP = {"host", "connection", "transfer-encoding", "content-length"}
 @cache
 def endpoint() -> str:
     """Of the server, started at the first call and stopped with the process."""
+    from moto.server import ThreadedMotoServer  # here: every test imports this file, and few need it
+
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

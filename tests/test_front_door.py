@@ -11,7 +11,6 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 
 import cairn
-from examples import chain, chat
 from tests.tiny_model import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,12 +46,16 @@ def test_what_cannot_be_read_or_asked_says_so(library: cairn.Library, tmp_path: 
 
 
 def test_the_chat_example_marks_what_the_answer_rests_on(library: cairn.Library) -> None:
+    from examples import chat  # here: importing Gradio takes seconds
+
     assert chat.build(library) is not None
     parts = chat.marked(library.ask("When was the dam raised?"))
     assert parts[0][1] == "source" and "dam" in "".join(text for text, _ in parts)
 
 
 def test_the_chain_example_answers_in_the_words_of_its_model(library: cairn.Library) -> None:
+    from examples import chain
+
     assert chain.chain_of(library, FakeListChatModel(responses=["In 1981."])).invoke("When?") == "In 1981."
 
 

@@ -51,15 +51,13 @@ def test_words_that_nothing_supports_give_way_to_the_quotation(library: Library,
     assert BABBLE in answer_as_html(library, answer)
 
 
-@pytest.mark.parametrize("turning", "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-def test_no_answer_of_a_writer_turns_the_order_of_letters_about(
-    library: Library, writer: ScriptedWriter, turning: str
-) -> None:
+def test_no_answer_of_a_writer_turns_the_order_of_letters_about(library: Library, writer: ScriptedWriter) -> None:
+    turning = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
     for reply in (f"The dam was raised by{turning} three metres in 19{turning}81.", f"{turning}{BABBLE}{turning}"):
         writer.reply = lambda _request, reply=reply: reply  # type: ignore[misc]
         answer = ask(library)
         shown = (answer_as_html(library, answer), json.dumps(answer.to_dict(), ensure_ascii=False))
-        assert "1981" in answer.text and not any(turning in text for text in shown)
+        assert "1981" in answer.text and not any(each in text for text in shown for each in turning)
 
 
 def test_an_answer_that_only_repeats_the_question_gives_way_too(library: Library, writer: ScriptedWriter) -> None:

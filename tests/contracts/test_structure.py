@@ -128,12 +128,16 @@ def _private_names_of_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
             names = [node.attr]
         elif isinstance(node, ast.ImportFrom):
             names = [one.name for one in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr", "delattr")):
+        elif isinstance(node, ast.Call) and _called(node.func) in ("setattr", "getattr", "delattr"):
             names = [one.value for one in node.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         for name in names:
             last = name.rpartition(".")[2]
             if last.startswith("_") and not last.startswith("__"):
                 yield node.lineno, last
+
+
+def _called(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -16,12 +16,15 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.reading import span_reader
 from retrieval.extraction import extract
 from retrieval.library import Library
+from retrieval.query import answer as answers
 from retrieval.types.answers import Answer, AnswerToken
 from tests import elsewhere
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
 
 BLOCK_SIZE = 16
+SHARD_BYTES = 60_000
+"""A text of a thousand characters has six shards in bf16. Each costs as much as the reading of what is in it."""
 
 SUBJECTS = [
     "fox",
@@ -106,6 +109,14 @@ def one_reader() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_other_block() -> Iterator[None]:
+    """Is left out to see what an answer depends on; the model reads anew for each, for half of the time of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "OTHERS_LEFT_OUT", 1)
+        yield
+
+
 OpenLibrary = Callable[..., Library]
 
 
@@ -115,7 +126,7 @@ def open_library(tmp_path: Path, model: LandmarkModel) -> Iterator[OpenLibrary]:
     opened: list[Library] = []
 
     def open_(**settings: object) -> Library:
-        arguments = {"model": model, "shard_bytes": 20_000, "home": tmp_path / "home"} | settings
+        arguments = {"model": model, "shard_bytes": SHARD_BYTES, "home": tmp_path / "home"} | settings
         library = Library.open(**arguments)  # type: ignore[arg-type]
         opened.append(library)
         return library
@@ -137,7 +148,7 @@ def library(request: pytest.FixtureRequest, open_library: OpenLibrary) -> Librar
 def filled_home(tmp_path_factory: pytest.TempPathFactory, model: LandmarkModel) -> Path:
     """The home of a library of three documents, to be copied."""
     folder = tmp_path_factory.mktemp("filled")
-    with Library.open(folder / "home", model, shard_bytes=20_000) as library:
+    with Library.open(folder / "home", model, shard_bytes=SHARD_BYTES) as library:
         for name, text in TEXTS.items():
             (folder / f"{name}.txt").write_text(text)
             add(library, folder / f"{name}.txt")

@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 
 from app.api import build_app
 from retrieval.library import Library
-from tests.app.api_client import HOSTILE, ask, error_code, events, opened, until
+from tests.app.api_client import HOSTILE, ask, error_code, events, opened
 from tests.app.serving import BEARER, served, settings_for
 from tests.app.small_library import QUESTION, UNANSWERED, WALKS, pdf_of, slowed
+from tests.waiting import until
 
 
 class TestQuestions:
@@ -72,7 +73,7 @@ class TestQuestions:
         assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
 
     def test_the_effect_of_a_block_is_measured(self, client: TestClient) -> None:
-        answer = ask(client, quote=False)
+        answer = ask(client, quote=False, max_tokens=6)
         assert answer["decided_by"] == "attention" and answer["heat"]
         block = (answer["passages"] or answer["near_misses"])[0]["block_ids"][0]
         effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
@@ -119,12 +120,10 @@ class TestStreaming:
             until(library.answers.list)
             assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
 
-    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
-        self, library: Library, home: Path
-    ) -> None:
+    def test_people_asking_at_once_get_the_answers_they_would_get_alone(self, library: Library, home: Path) -> None:
         import httpx
 
-        questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
+        questions = [f"What of the dam in {1960 + number}?" for number in range(5)]
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
@@ -142,7 +141,7 @@ class TestStreaming:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert [together[number] for number in range(8)] == alone
+        assert [together[number] for number in range(5)] == alone
 
 
 class TestExport:

@@ -53,8 +53,8 @@ def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatc
         return {one.source for one in library.documents.list() if one.state == "ready"}
 
     with JobRunner(library, idle_seconds=0.05), FolderWatcher(library, [papers], interval_seconds=0.1):
-        until(lambda: sources() == {"crane.txt"})
+        until(lambda: "crane.txt" in sources())
         (papers / "gate.txt").write_text("The gate of the dam was made in Rosental in 1962.")
-        until(lambda: sources() == {"crane.txt", "gate.txt"})
+        until(lambda: {"crane.txt", "gate.txt"} <= sources())
     (folder,) = library.folders.list()
     assert not folder.watched and folder.report is not None

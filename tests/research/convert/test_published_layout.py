@@ -46,7 +46,7 @@ def _tokenizer_model() -> bytes:
         for a, b, c, d in product("bcdfghjklmnpqrst", "aeiou", "bcdfghjklmnpqrstvwxz", "aeiourstlmnbcdfghjkpvwxz")
     )
     normal = [*WORDS, *letters]
-    normal += islice((word for word in made if word not in normal), 32_000 - 259 - len(normal))
+    normal += islice(made, 32_000 - 259 - len(normal))  # of five characters with its mark, as none of `WORDS`
     pieces = [_piece("<unk>", 0.0, 2), _piece("<s>", 0.0, 3), _piece("</s>", 0.0, 3)]
     pieces += [_piece(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
     pieces += [_piece(text, -float(rank), 1) for rank, text in enumerate(normal)]

@@ -19,7 +19,7 @@ from retrieval.library import Library
 from retrieval.types.records import FolderReport, FollowOptions
 from storage.bundle import MANIFEST, BadBundle
 from storage.records import Principal
-from tests.retrieval.conftest import OpenLibrary, add, ask, prose
+from tests.retrieval.conftest import SHARD_BYTES, OpenLibrary, add, ask, prose
 from tests.tiny_model import tiny_model
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")  # of files left open
@@ -106,7 +106,7 @@ def test_a_name_of_which_nothing_can_be_kept_is_refused_or_is_none(bundle, elsew
 
 def test_memory_of_another_model_is_refused_and_its_originals_can_be_read(bundle, tmp_path):
     other = tiny_model(seed=5, block_size=16, window_blocks=4, context_blocks=2)
-    with Library.open(tmp_path / "other", other, shard_bytes=20_000) as library:
+    with Library.open(tmp_path / "other", other, shard_bytes=SHARD_BYTES) as library:
         with pytest.raises(ForeignBundle, match="--reingest"):
             list(library.bundles.import_from(bundle))
         assert stored(library) == (0, 0)

@@ -18,7 +18,7 @@ from retrieval.errors import InvalidRequest
 from retrieval.folders import sync as folder_run
 from retrieval.library import Library
 from retrieval.types.records import FileChange, FolderReport, FollowOptions
-from tests.retrieval.conftest import prose
+from tests.retrieval.conftest import SHARD_BYTES, prose
 from tests.tiny_model import tiny_model
 
 LONG_AGO = time.time() - 1000
@@ -328,7 +328,7 @@ def test_a_kill_right_after_a_file_was_handed_in_leaves_nothing_behind(library, 
 
 def _sync(home: Path, folder: Path) -> None:
     model = tiny_model(block_size=16, window_blocks=4, context_blocks=2)
-    with Library.open(home, model, shard_bytes=20_000) as library:
+    with Library.open(home, model, shard_bytes=SHARD_BYTES) as library:
         Follower(library, folder)()
 
 

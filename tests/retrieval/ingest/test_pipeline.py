@@ -51,14 +51,14 @@ def interrupt_after(reports: int):
     return check
 
 
-@pytest.mark.parametrize("kv_dtype", ["bf16", "int8", "k4v2"])
+@pytest.mark.parametrize(("kv_dtype", "shard_bytes"), [("bf16", 40_000), ("int8", 20_000), ("k4v2", 10_000)])
 def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_memory(
-    open_library, write, tmp_path, kv_dtype
+    open_library, write, tmp_path, kv_dtype, shard_bytes
 ):
-    path = write("long.txt", LONG)
-    calm = open_library(home=tmp_path / "calm", kv_dtype=kv_dtype)
+    path, settings = write("long.txt", LONG), {"kv_dtype": kv_dtype, "shard_bytes": shard_bytes}
+    calm = open_library(home=tmp_path / "calm", **settings)
     add(calm, path)
-    troubled = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype)
+    troubled = open_library(home=tmp_path / "troubled", **settings)
     job = troubled.documents.submit(path)
     for reports in (4, 9, 14):
         with pytest.raises(Interrupted):
@@ -67,7 +67,7 @@ def test_an_interrupted_job_goes_on_at_its_last_shard_and_ends_with_the_same_mem
         assert troubled.jobs.get(job.id).state == "queued"
     shards = len(troubled.view.catalogue.shards())
     assert 0 < shards < len(calm.view.catalogue.shards())
-    done = open_library(home=tmp_path / "troubled", kv_dtype=kv_dtype).jobs.run(job.id)
+    done = open_library(home=tmp_path / "troubled", **settings).jobs.run(job.id)
     assert done.state == "done" and done.tokens_done == done.tokens == calm.documents.list()[0].tokens
     assert_same_memory(calm, troubled)
     mine, other = substance(ask(calm, "What crosses the bridge?")), substance(ask(troubled, "What crosses the bridge?"))
@@ -312,7 +312,7 @@ def test_what_the_machine_did_wrong_is_a_sentence(library, write, monkeypatch, e
 
     with monkeypatch.context() as patch:
         patch.setattr("retrieval.ingest.pipeline.store_shard", fails)
-        job = library.jobs.run(library.documents.submit(write("long.txt", LONG)).id)
+        job = library.jobs.run(library.documents.submit(write("a.txt", FOX)).id)
     assert job.state == "failed" and job.error.startswith(sentence)
     library.jobs.retry(job.id)
     assert library.jobs.run(job.id).state == "done"

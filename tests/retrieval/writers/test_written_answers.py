@@ -16,7 +16,7 @@ from retrieval.types.records import Scope
 from retrieval.types.writer import WriterRequest, Written
 from retrieval.writers import prompt
 from storage.records import Principal
-from tests.retrieval.conftest import TEXTS, add
+from tests.retrieval.conftest import SHARD_BYTES, TEXTS, add
 from tests.scripted_writer import ScriptedWriter
 
 
@@ -186,7 +186,7 @@ def register_home(filled_home: Path, model: LandmarkModel, tmp_path_factory: pyt
     shutil.copytree(filled_home, folder / "home")
     text = "".join(f"Item {n} of the register is kept in room {n * 7}. " * 3 + "\n\n" for n in range(60))
     (folder / "register.txt").write_text(text)
-    with Library.open(folder / "home", model, shard_bytes=20_000) as library:
+    with Library.open(folder / "home", model, shard_bytes=SHARD_BYTES) as library:
         add(library, folder / "register.txt")
     return folder / "home"
 
