@@ -59,14 +59,14 @@ def _table_in(block: str, heads: dict[str, list[str]]) -> tuple[str, list[list[s
     for any other text. `heads`: by delimiter, the names that comments above stated, which further tables may share."""
     lines = block.split("\n")
     remarks = [*takewhile(lambda line: line.startswith("#"), lines)]
-    for delimiter in ":;":
+    for delimiter in ":;\t":
         stated = next(filter(None, (_stated_names(line, delimiter) for line in reversed(remarks))), [])
         names = heads[delimiter] = stated or heads.get(delimiter, [])
         rows = _fields(lines[len(remarks) :], delimiter)
         if rows and len(rows[0]) == len(names):
             above = [line for line in remarks if _stated_names(line, delimiter) != names]
             return "\n".join(above), [names, *rows], 1
-        if rows and len(rows[0]) > 2:
+        if rows and len(rows[0]) > 2 and delimiter != "\t":  # see `_parted`
             return "\n".join(remarks), rows, 1 if _holds_names(rows) else -1
     plain = block.translate(_DRAWN)
     return "", _parted(plain) or _aligned(plain), 1
@@ -81,11 +81,17 @@ def _stated_names(remark: str, delimiter: str) -> list[str]:
 
 
 def _fields(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    """The fields of lines that are parted by colons or semicolons, as many in each, as in /etc/passwd."""
+    """The fields of lines that are parted by colons or semicolons, as many in each, as in /etc/passwd; or by tabs,
+    where empty fields at the end of a line may be left out."""
     rows = [[field.strip() for field in re.split(rf"{delimiter}(?!//|\\)", line)] for line in lines]
+    if delimiter == "\t":
+        wide = max(map(len, rows), default=0)
+        rows = [row + [""] * (wide - len(row)) for row in rows if len(row) > 1]
+        rows = rows if len(rows) == len(lines) else []
     if len(rows) < _FEWEST_LINES or len(rows[0]) < 2 or {len(row) for row in rows} != {len(rows[0])}:
         return []
-    if not all(_WORD_FIRST.match(line) and f"{delimiter} " not in line and "\t" not in line for line in lines):
+    strange = {f"{delimiter} ", "\t"} - {delimiter}
+    if not all(_WORD_FIRST.match(line) and not any(one in line for one in strange) for line in lines):
         return []
     if max(len(field) for row in rows for field in row[:-1]) > LONGEST_NAME or max(map(len, lines)) > _LONGEST_LINE:
         return []

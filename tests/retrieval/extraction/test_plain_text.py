@@ -149,3 +149,14 @@ def test_code_in_preformatted_text_stays_as_it_stands(tmp_path):
 def test_tables_in_the_plain_text_of_a_mail_are_read(tmp_path):
     source = f"Subject: Quays\nFrom: a@example.org\n\nAs asked:\n\n{QUAYS}"
     assert "Quay: South; Depth: 3.2; Berths: 8." in read(written(tmp_path, "made.eml", source)).text.split("\n")
+
+
+def test_columns_that_a_comment_names_are_rows_though_there_are_two_and_the_last_may_be_empty(tmp_path):
+    codes = (
+        "# Codes of countries.\n#\n#code\tname of the country\nAD\tAndorra\nAE\tUnited Arab Emirates\nCH\tSwitzerland\n"
+    )
+    assert read(written(tmp_path, "codes.txt", codes)).text.endswith(
+        "code: AE; name of the country: United Arab Emirates.\ncode: CH; name of the country: Switzerland."
+    )
+    zones = "#codes\tzone\tcomments\nAD\tEurope/Andorra\nAQ\tAntarctica/Casey\tCasey\nAF\tAsia/Kabul\n"
+    assert "codes: AQ; zone: Antarctica/Casey; comments: Casey." in read(written(tmp_path, "zones.txt", zones)).text
