@@ -35,7 +35,6 @@ class MemoryRepository(Repository):
             chosen = chosen.where(blocks.c.start <= end)
         return [block_of(row) for row in self._rows(chosen.order_by(blocks.c.ordinal))]
 
-    @for_any_principal
     def blocks_of_shard(self, shard_id: int) -> list[Block]:
         """In order; nothing if the shard was deleted meanwhile."""
         chosen = self._readable_blocks().where(blocks.c.shard_id == shard_id)
