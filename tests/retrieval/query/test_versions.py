@@ -8,7 +8,8 @@ import torch
 from model.reading.ranker import Ranker
 from retrieval.index.terms import asked_terms, described_name
 from retrieval.query.features import QuestionTerms, Sentences
-from retrieval.query.rank import ScoredSentences
+from retrieval.query.rank import ScoredSentences, score_sentences
+from retrieval.query.sentences import Sentence
 from retrieval.query.versions import later_twins, name_shares, version_of, with_later
 
 
@@ -111,3 +112,11 @@ def test_what_an_earlier_version_says_is_no_rival_of_the_later_one():
     scored = ScoredSentences(sentences, torch.zeros(3, 2), torch.tensor([4.0, 3.9, 1.0]), Ranker(), [(0, 1)])
     assert scored.answer_features(0)["lead"] == pytest.approx(3.0)
     assert scored.answer_features(1)["lead"] == pytest.approx(-0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize(("question", "best"), [("What was the price in the draft?", 0), ("What is the price?", 1)])
+def test_the_version_that_a_question_calls_by_name_keeps_its_place(question, best):
+    names, texts = ["offer draft", "offer final"], ["The price is 9,240 euros.", "The price is 8,765 euros."]
+    items = [Sentence([], text, 0, 0, len(text), [], [], []) for text in texts]
+    sentences = Sentences(QuestionTerms(question), items, ["a", "b"], torch.tensor([0.6, 0.5]), names=names)
+    assert score_sentences(sentences, Ranker()).scores_S.argmax() == best
