@@ -29,7 +29,7 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
 from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
-from retrieval.query.versions import later_twins, name_shares, with_later
+from retrieval.query.versions import later_twins, with_later
 
 LONGEST_WITH_CONTEXT = 400
 """Characters of a guess with what stands around its sentence."""
@@ -116,9 +116,7 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     scores_S = ranker.scores(features_SF, stage)
     texts = [each.text for each in sentences.items]
     names = sentences.names or [""] * len(texts)
-    called = name_shares(sentences.asked.terms, names).tolist()
-    twins = later_twins(sentences.asked.text, names, texts)
-    twins = [(later, earlier) for later, earlier in twins if called[later] >= called[earlier]]
+    twins = later_twins(sentences.asked.text, sentences.asked.terms, names, texts)
     scores_S = with_later(scores_S, twins)
     if stage == "before":  # a reader knows by itself what only looks like an answer
         scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])

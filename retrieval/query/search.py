@@ -6,8 +6,8 @@
   heads that share a KV head, with the block's landmark keys.
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
   blocks' tokens rank (`model.scoring.late_interaction`); blocks that hold rare terms of the question are proposed as
-  well (`retrieval.index.inverted_index`). Blocks gain that hold terms of the question, or whose document is called by
-  them.
+  well (`retrieval.index.inverted_index`). Blocks gain that hold terms of the question or stand under them, or whose
+  document is called by them.
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
 """

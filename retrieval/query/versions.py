@@ -40,20 +40,24 @@ def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
     return torch.tensor([share[name] for name in names_S])
 
 
-def later_twins(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> list[tuple[int, int]]:
+def later_twins(
+    question: str, asked: Set[str], names_S: Sequence[str], texts_S: Sequence[str]
+) -> list[tuple[int, int]]:
     """(later, earlier) numbers of sentences, where the later of two documents repeats one of the other with other
-    numbers or a few other words; none where the question says which version is meant."""
+    numbers or a few other words; none where the question says which version is meant, or calls the earlier one more by
+    its name. `asked`: its terms."""
     orders: Mapping[str, Mapping[str, tuple[float, ...]]] = {name: version_of(name) for name in set(names_S)}
     if sum(map(bool, orders.values())) < 2 or _VERSION.search(question) or _YEAR.search(question):
         return []
     words_S = [Counter(_WORDS.findall(_NUMBERS.sub("", text.lower()))) for text in texts_S]
+    called_S = name_shares(asked, names_S)
     twins = []
     for one, (name, words) in enumerate(zip(names_S, words_S, strict=True)):
         for other, (other_name, other_words) in enumerate(zip(names_S, words_S, strict=True)):
             if not _is_later(orders[name], orders[other_name]) or texts_S[one] == texts_S[other] or not words:
                 continue
             common = sum((words & other_words).values())
-            if common >= _ALIKE * max(words.total(), other_words.total()):
+            if common >= _ALIKE * max(words.total(), other_words.total()) and called_S[one] >= called_S[other]:
                 twins.append((one, other))
     return twins
 

@@ -16,7 +16,6 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.reading import span_reader
 from retrieval.extraction import extract
 from retrieval.library import Library
-from retrieval.query import answer as answers
 from retrieval.types.answers import Answer, AnswerToken
 from tests import elsewhere
 from tests.retrieval.reading_here import ReadingHere
@@ -106,14 +105,6 @@ def one_reader() -> Iterator[None]:
     """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(span_reader, "load_span_reader", cache(span_reader.load_span_reader))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_other_block() -> Iterator[None]:
-    """Is left out to see what an answer depends on; the model reads anew for each, for half of the time of a test."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "OTHERS_LEFT_OUT", 1)
         yield
 
 

@@ -73,7 +73,7 @@ class TestQuestions:
         assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
 
     def test_the_effect_of_a_block_is_measured(self, client: TestClient) -> None:
-        answer = ask(client, quote=False, max_tokens=6)
+        answer = ask(client, quote=False)
         assert answer["decided_by"] == "attention" and answer["heat"]
         block = (answer["passages"] or answer["near_misses"])[0]["block_ids"][0]
         effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
@@ -120,10 +120,12 @@ class TestStreaming:
             until(library.answers.list)
             assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
 
-    def test_people_asking_at_once_get_the_answers_they_would_get_alone(self, library: Library, home: Path) -> None:
+    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
+        self, library: Library, home: Path
+    ) -> None:
         import httpx
 
-        questions = [f"What of the dam in {1960 + number}?" for number in range(5)]
+        questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
@@ -141,7 +143,7 @@ class TestStreaming:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert [together[number] for number in range(5)] == alone
+        assert [together[number] for number in range(8)] == alone
 
 
 class TestExport:

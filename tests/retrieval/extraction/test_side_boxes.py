@@ -118,24 +118,14 @@ def test_a_word_that_a_page_divides_is_whole_whatever_stands_between_its_halves(
 @pytest.mark.parametrize(
     ("first", "rest", "word", "elsewhere"),
     [
-        (
-            "The winding of it is well-",
-            "known to all who live here.",
-            "well-known to",
-            "A well-known book tells of it.",
-        ),
+        ("The winding of it is well-", "known to all who live here.", "well-known to", "A well-known book is of it."),
         ("The keeper is told of it by e-", "mail, and by a bell in the yard.", "e-mail", ""),
         ("The spring was looked at by x-", "ray, and a crack was found in it.", "x-ray", ""),
         ("The oldest of the wheels is Anglo-", "Saxon work, the spring is later.", "Anglo-Saxon", ""),
         ("The weights of it are all pre-", "1900 and may not be changed.", "pre-1900", ""),
         ("The drive of it is a state-of-the-", "art machine that the town paid.", "state-of-the-art", ""),
         ("The hands of the clock are re-", "newed every ten years by a smith.", "are renewed every", ""),
-        (
-            "The hands are gilt, and the long-",
-            "case is of oak from the hills.",
-            "longcase is",
-            "The longcase was made here.",
-        ),
+        ("The hands are gilt, and the long-", "case is of oak from the hills.", "longcase is", "A longcase is old."),
         ("The oil of it is a long-", "term matter for the whole town.", "long-term matter", "So are long-term loans."),
     ],
 )

@@ -27,8 +27,8 @@ CODE = "Send form ZX-81 to the harbour office. "
 @pytest.fixture
 def library(open_library: Callable[..., Library], by_tokens: LandmarkModel, tmp_path: Path) -> Library:  # noqa: F811
     library = open_library(model=by_tokens)
-    (tmp_path / "forms.txt").write_text(PLAIN * 15 + CODE + PLAIN * 15)
-    (tmp_path / "mail.txt").write_text("Nobody knows. " + PLAIN * 8)
+    (tmp_path / "forms.txt").write_text(PLAIN * 60 + CODE + PLAIN * 60)
+    (tmp_path / "mail.txt").write_text("Nobody knows. " + PLAIN * 20)
     for name in ("forms.txt", "mail.txt"):
         add(library, tmp_path / name)
     return library
@@ -107,7 +107,7 @@ def test_a_code_that_a_border_cuts_in_two_is_found_by_both_blocks(
 ) -> None:
     library = open_library(model=by_tokens)
     for number in range(60):  # one of these lengths has the border where it hurts
-        (tmp_path / "keys.txt").write_text(PLAIN * 6 + "a " * number + "Press (Ctrl+Q9) to quit. " + PLAIN * 12)
+        (tmp_path / "keys.txt").write_text(PLAIN * 20 + "a " * number + "Press (Ctrl+Q9) to quit. " + PLAIN * 40)
         document = add(library, tmp_path / "keys.txt")
         texts = proposed(library, "What does Ctrl+Q9 do?")
         assert texts, number

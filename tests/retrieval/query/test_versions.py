@@ -57,8 +57,12 @@ def test_a_document_gains_by_the_words_that_tell_it_from_the_others(question, na
 )
 def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier, later):
     texts = ["It is reimbursed up to 95 euros.", "It is reimbursed up to 128 euros."]
-    assert later_twins("How much is reimbursed?", [earlier, later], texts) == [(1, 0)]
-    assert later_twins("How much is reimbursed?", [later, earlier], texts) == [(0, 1)]
+    assert later_twins("How much is reimbursed?", asked_terms("How much is reimbursed?"), [earlier, later], texts) == [
+        (1, 0)
+    ]
+    assert later_twins("How much is reimbursed?", asked_terms("How much is reimbursed?"), [later, earlier], texts) == [
+        (0, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,13 +77,13 @@ def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier,
     ],
 )
 def test_nothing_is_later_where_the_question_the_names_or_the_sentences_do_not_say_so(question, names, texts):
-    assert later_twins(question, names, texts) == []
+    assert later_twins(question, asked_terms(question), names, texts) == []
 
 
 def test_the_later_version_stands_in_the_place_of_the_earlier_one_and_never_below_it():
     names = ["rules 2022", "rules 2023", "rules 2024", "notes"]
     texts = [f"It is {number} euros." for number in (90, 95, 128)] + ["Nobody pays."]
-    twins = later_twins("How high?", names, texts)
+    twins = later_twins("How high?", asked_terms("How high?"), names, texts)
     assert with_later(torch.tensor([3.0, 2.0, 1.0, 2.5]), twins).tolist() == [1.0, 2.0, 3.0, 2.5]
     assert with_later(torch.tensor([1.0, 2.0, 3.0, 2.5]), twins).tolist() == [1.0, 2.0, 3.0, 2.5]
 
