@@ -30,8 +30,6 @@ from model.errors import ModelError
 
 FILE = "ranker.json"
 FORMAT = 2
-RETIRED = {"later_version"}
-"""Features of older files, which are no longer weighed."""
 Stage = Literal["before", "after"]
 _SMALLEST = 1e-5
 AnswerFeatures = Mapping[str, float]
@@ -125,12 +123,10 @@ class Ranker:
             return cls()
         try:
             given = json.loads(file.read_text(encoding="utf-8"))
-            columns = [list(given[key]) for key in ("features", "before", "after")]
-            weighed = [each for each in zip(*columns, strict=False) if each[0] not in RETIRED]
             ranker = cls(
-                tuple(name for name, _, _ in weighed),
-                tuple(float(weight) for _, weight, _ in weighed),
-                tuple(float(weight) for _, _, weight in weighed),
+                tuple(given["features"]),
+                tuple(map(float, given["before"])),
+                tuple(map(float, given["after"])),
                 _decision(given["decision"]),
                 given["fitted_on"],
             )
@@ -139,7 +135,7 @@ class Ranker:
             raise ModelError(f"{file} cannot be used ({error!r}); copy the checkpoint again.") from error
         if version != FORMAT:
             raise ModelError(f"{file} has format {version}, which this version does not know; update Cairn.")
-        if len(set(map(len, columns))) > 1:
+        if not len(ranker.features) == len(ranker.weights_without_reader) == len(ranker.weights_with_reader):
             raise ModelError(f"{file} has unequal numbers of features and weights; copy the checkpoint again.")
         features = {*(ranker.decision.none or ()), *(ranker.decision.right or ())}
         if unknown := features - {*ranker.features, *ANSWER_FEATURES}:

@@ -23,7 +23,7 @@ from model.scoring.sentences import column_names
 from retrieval.index.terms import asked_terms, dates_in, terms_of
 from retrieval.query.numbered import in_numbered
 from retrieval.query.sentences import Sentence
-from retrieval.query.versions import name_shares
+from retrieval.query.versions import later_shares, name_shares
 
 LEAST_PROBABILITY = 1e-9
 SHORTEST = 5
@@ -109,6 +109,12 @@ def name_match(sentences: Sentences) -> Tensor:
     return name_shares(sentences.asked.terms, sentences.names or [""] * len(sentences.items))
 
 
+def later_version(sentences: Sentences) -> Tensor:
+    """0 or 1: whether another version says the same with other numbers, and this one is the later."""
+    names = sentences.names or [""] * len(sentences.items)
+    return later_shares(sentences.asked.text, names, [each.text for each in sentences.items])
+
+
 def term_overlap(sentences: Sentences) -> Tensor:
     """0..1: the share of the question's terms that a sentence holds, weighed by their rarity among these sentences."""
     asked, count = sentences.asked.terms, len(sentences.items)
@@ -163,6 +169,7 @@ FEATURES = {
     for feature in (
         Feature("late_interaction", "before", late_interaction),
         Feature("name_match", "before", name_match),
+        Feature("later_version", "before", later_version),
         Feature("term_overlap", "before", term_overlap),
         Feature("of_other", "before", of_other),
         Feature("in_named", "before", in_named),

@@ -29,7 +29,6 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
 from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
-from retrieval.query.versions import later_twins, with_later
 
 LONGEST_WITH_CONTEXT = 400
 """Characters of a guess with what stands around its sentence."""
@@ -77,8 +76,6 @@ class ScoredSentences:
     features_SF: Tensor
     scores_S: Tensor
     ranker: Ranker
-    twins: Sequence[tuple[int, int]] = ()
-    """See `later_twins`."""
 
     def shares_of_blocks(self, blocks: int) -> list[float]:
         """For each of so many candidates how likely its best sentence is the one that answers, if one of them is."""
@@ -93,8 +90,7 @@ class ScoredSentences:
         features = dict(zip(self.ranker.features, self.features_SF[number].tolist(), strict=True))
         features |= {"block": self.sentences.block, "unmatched": self.sentences.unmatched}
         others_S = self.scores_S.clone()
-        # what an earlier version says is no rival
-        others_S[[number, *(earlier for later, earlier in self.twins if later == number)]] = -torch.inf
+        others_S[number] = -torch.inf
         lead = float(self.scores_S[number] - others_S.max()) if len(others_S) > 1 else MOST_LEAD
         features["lead"] = min(max(lead, -MOST_LEAD), MOST_LEAD)
         if self.sentences.p_none is not None:
@@ -114,13 +110,9 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     stage: Stage = "before" if sentences.spans is None else "after"
     features_SF = table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)
-    texts = [each.text for each in sentences.items]
-    names = sentences.names or [""] * len(texts)
-    twins = later_twins(sentences.asked.text, sentences.asked.terms, names, texts)
-    scores_S = with_later(scores_S, twins)
     if stage == "before":  # a reader knows by itself what only looks like an answer
         scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])
-    return ScoredSentences(sentences, features_SF, scores_S, ranker, twins)
+    return ScoredSentences(sentences, features_SF, scores_S, ranker)
 
 
 def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:

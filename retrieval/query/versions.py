@@ -40,35 +40,22 @@ def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
     return torch.tensor([share[name] for name in names_S])
 
 
-def later_twins(
-    question: str, asked: Set[str], names_S: Sequence[str], texts_S: Sequence[str]
-) -> list[tuple[int, int]]:
-    """(later, earlier) numbers of sentences, where the later of two documents repeats one of the other with other
-    numbers or a few other words; none where the question says which version is meant, or calls the earlier one more by
-    its name. `asked`: its terms."""
+def later_shares(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> Tensor:
+    """1 for a sentence of the later of two documents, where the other one repeats it with other numbers or a few other
+    words; 0 for all others, and where the question says which version is meant."""
     orders: Mapping[str, Mapping[str, tuple[float, ...]]] = {name: version_of(name) for name in set(names_S)}
+    shares_S = torch.zeros(len(names_S))
     if sum(map(bool, orders.values())) < 2 or _VERSION.search(question) or _YEAR.search(question):
-        return []
+        return shares_S
     words_S = [Counter(_WORDS.findall(_NUMBERS.sub("", text.lower()))) for text in texts_S]
-    called_S = name_shares(asked, names_S)
-    twins = []
     for one, (name, words) in enumerate(zip(names_S, words_S, strict=True)):
         for other, (other_name, other_words) in enumerate(zip(names_S, words_S, strict=True)):
             if not _is_later(orders[name], orders[other_name]) or texts_S[one] == texts_S[other] or not words:
                 continue
             common = sum((words & other_words).values())
-            if common >= _ALIKE * max(words.total(), other_words.total()) and called_S[one] >= called_S[other]:
-                twins.append((one, other))
-    return twins
-
-
-def with_later(scores_S: Tensor, twins: Sequence[tuple[int, int]]) -> Tensor:
-    """Scores in which a sentence of the later version stands in the place of its twin where that one is better."""
-    scores_S = scores_S.clone()
-    for later, earlier in twins:
-        if scores_S[earlier] > scores_S[later]:
-            scores_S[[later, earlier]] = scores_S[[earlier, later]]
-    return scores_S
+            if common >= _ALIKE * max(words.total(), other_words.total()):
+                shares_S[one] = 1.0
+    return shares_S
 
 
 def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:

@@ -93,14 +93,6 @@ def test_a_ranker_comes_back_and_is_refused_for_another_finder_or_reader(tmp_pat
     assert not ranker.without_reader().weighs_reading and ranker.weighs_reading
 
 
-def test_features_that_are_weighed_no_longer_are_left_out_of_an_older_file(tmp_path: Path):
-    names = ("late_interaction", "later_version", "reader_logprob")
-    Ranker(names, (1.0, 0.03, 0.0), (20.0, 0.2, 1.0), FITTED).save(tmp_path, "f", "r")
-    ranker = Ranker.load(tmp_path, "f", "r")
-    assert ranker.features == ("late_interaction", "reader_logprob")
-    assert (ranker.weights_without_reader, ranker.weights_with_reader) == ((1.0, 0.0), (20.0, 1.0))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from model.reading.ranker import Ranker
 from retrieval.index.terms import asked_terms, described_name
-from retrieval.query.features import QuestionTerms, Sentences
-from retrieval.query.rank import ScoredSentences, score_sentences
-from retrieval.query.sentences import Sentence
-from retrieval.query.versions import later_twins, name_shares, version_of, with_later
+from retrieval.query.versions import later_shares, name_shares, version_of
 
 
 @pytest.mark.parametrize(
@@ -57,12 +52,8 @@ def test_a_document_gains_by_the_words_that_tell_it_from_the_others(question, na
 )
 def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier, later):
     texts = ["It is reimbursed up to 95 euros.", "It is reimbursed up to 128 euros."]
-    assert later_twins("How much is reimbursed?", asked_terms("How much is reimbursed?"), [earlier, later], texts) == [
-        (1, 0)
-    ]
-    assert later_twins("How much is reimbursed?", asked_terms("How much is reimbursed?"), [later, earlier], texts) == [
-        (0, 1)
-    ]
+    assert later_shares("How much is reimbursed?", [earlier, later], texts).tolist() == [0, 1]
+    assert later_shares("How much is reimbursed?", [later, earlier], texts).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -77,15 +68,7 @@ def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier,
     ],
 )
 def test_nothing_is_later_where_the_question_the_names_or_the_sentences_do_not_say_so(question, names, texts):
-    assert later_twins(question, asked_terms(question), names, texts) == []
-
-
-def test_the_later_version_stands_in_the_place_of_the_earlier_one_and_never_below_it():
-    names = ["rules 2022", "rules 2023", "rules 2024", "notes"]
-    texts = [f"It is {number} euros." for number in (90, 95, 128)] + ["Nobody pays."]
-    twins = later_twins("How high?", asked_terms("How high?"), names, texts)
-    assert with_later(torch.tensor([3.0, 2.0, 1.0, 2.5]), twins).tolist() == [1.0, 2.0, 3.0, 2.5]
-    assert with_later(torch.tensor([1.0, 2.0, 3.0, 2.5]), twins).tolist() == [1.0, 2.0, 3.0, 2.5]
+    assert not later_shares(question, names, texts).any()
 
 
 @pytest.mark.parametrize(
@@ -109,18 +92,3 @@ def test_words_are_compared_in_one_form(printed, typed):
 
 def test_a_name_without_version_states_none():
     assert version_of("Report of the survey") == {}
-
-
-def test_what_an_earlier_version_says_is_no_rival_of_the_later_one():
-    sentences = Sentences(QuestionTerms("How high?"), [], ["a", "b", "c"], torch.zeros(3))
-    scored = ScoredSentences(sentences, torch.zeros(3, 2), torch.tensor([4.0, 3.9, 1.0]), Ranker(), [(0, 1)])
-    assert scored.answer_features(0)["lead"] == pytest.approx(3.0)
-    assert scored.answer_features(1)["lead"] == pytest.approx(-0.1, abs=1e-4)
-
-
-@pytest.mark.parametrize(("question", "best"), [("What was the price in the draft?", 0), ("What is the price?", 1)])
-def test_the_version_that_a_question_calls_by_name_keeps_its_place(question, best):
-    names, texts = ["offer draft", "offer final"], ["The price is 9,240 euros.", "The price is 8,765 euros."]
-    items = [Sentence([], text, 0, 0, len(text), [], [], []) for text in texts]
-    sentences = Sentences(QuestionTerms(question), items, ["a", "b"], torch.tensor([0.6, 0.5]), names=names)
-    assert score_sentences(sentences, Ranker()).scores_S.argmax() == best
