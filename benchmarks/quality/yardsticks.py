@@ -10,6 +10,7 @@
   passage alone.
 - `tables`: TAT-QA (spans, and cells that need no arithmetic) and AIT-QA: how often the answer given holds
   every expected value, each question asked of its own page, a table of HTML before its paragraphs.
+- `sentences`: how long the sentences of XQuAD's paragraphs are, and how many answers lie whole in one, by language.
 
 `--questions`: so many of each set, drawn once. `--home` keeps the library, so that a second run reads nothing again.
 """
@@ -35,6 +36,7 @@ from answer_quality import asked, store
 
 from app.assembly import open_library
 from app.settings import load_settings
+from model.scoring.sentences import sentence_borders
 from research.train.data.corpus import read_jsonl
 from research.train.evaluation.answer_scores import exact_and_f1, holds
 from retrieval.library import Library
@@ -67,6 +69,8 @@ def main() -> None:
                     yardstick.passages()
                 elif name == "tables":
                     yardstick.tables()
+                elif name == "sentences":
+                    yardstick.sentences()
                 else:
                     for language in given.languages if name == "xquad" else [""]:
                         yardstick.search(name, language)
@@ -127,6 +131,23 @@ class Yardstick:
             exact, f1, held = (mean(column) for column in zip(*marks, strict=True))
             print(
                 f"squadshifts {kind}: F1 {f1:.3f}, exact {exact:.3f}, the sentence holds it {held:.3f} ({len(marks)})"
+            )
+
+    def sentences(self) -> None:
+        of_language: dict[str, list[Row]] = defaultdict(list)
+        for row in read_jsonl(self.data / "reading" / "xquad.test.jsonl.xz"):
+            of_language[row["lang"]].append(row)
+        for language, rows in sorted(of_language.items()):
+            borders = {row["context"]: list(sentence_borders(row["context"])) for row in rows}
+            lengths = [end - start for each in borders.values() for start, end in each]
+            answers = [
+                any(start <= at and at + len(answer) <= end for start, end in borders[row["context"]])
+                for row in rows
+                for at, answer in zip(row["answer_starts"], row["answers"], strict=True)
+            ]
+            whole = mean([float(answer) for answer in answers])
+            print(
+                f"{language}: {len(borders)} paragraphs, {mean(lengths):.0f} characters a sentence, whole {whole:.3f}"
             )
 
     def tables(self) -> None:
