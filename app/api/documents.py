@@ -40,6 +40,7 @@ Conditions = Annotated[
 
 class WebAddress(Body):
     url: str = Field(min_length=1, max_length=2000, description="Of a public page, with http:// or https://")
+    sent_as: str = Field("", max_length=100, description="Told back with the waiting file")
 
 
 class Start(Body):
@@ -80,6 +81,7 @@ class Identities(Body):
 
 def router(uploads: Uploads) -> APIRouter:
     routes = api_routes()
+    _add_files(routes, uploads)
     _add_uploads(routes, uploads)
     _add_jobs(routes)
     _add_documents(routes)
@@ -91,7 +93,7 @@ def router(uploads: Uploads) -> APIRouter:
     return routes
 
 
-def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
+def _add_files(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/estimate", tags=["files"])
     async def estimate(
         library: RequestLibrary,
@@ -124,16 +126,23 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
                 refused.append({"source": shown_name(one.filename or ""), "code": error.code, "message": str(error)})
         return {"jobs": jobs, "refused": refused}
 
+
+def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/uploads", status_code=201, tags=["files"])
-    def stage(library: RequestLibrary, person: Person, file: Annotated[UploadFile, File()]) -> Plain:
-        """Send a file without starting: it waits, is estimated, and is stored on `start`."""
-        return uploads.stage(library, person, file.file, file.filename or "").shown()
+    def stage(
+        library: RequestLibrary,
+        person: Person,
+        file: Annotated[UploadFile, File()],
+        sent_as: Annotated[str, Form(max_length=100)] = "",
+    ) -> Plain:
+        """Send a file without starting: it waits, is estimated, and is stored on `start`. `sent_as` is told back."""
+        return uploads.stage(library, person, file.file, file.filename or "", sent_as=sent_as).shown()
 
     @routes.post("/uploads/page", status_code=201, tags=["files"])
     def stage_page(library: RequestLibrary, person: Person, page: WebAddress) -> Plain:
         """Fetch a public web page, once; from then on it is like a file that was sent."""
         found = fetch_page(page.url, uploads.limits.file_bytes)
-        return uploads.stage(library, person, BytesIO(found.content), found.name).shown()
+        return uploads.stage(library, person, BytesIO(found.content), found.name, sent_as=page.sent_as).shown()
 
     @routes.get("/uploads", tags=["files"])
     def staged(library: RequestLibrary) -> Plain:

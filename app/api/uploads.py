@@ -75,6 +75,8 @@ class StagedFile(Record):
     """When it arrived, by its server's clock, in seconds since 1970."""
     pages_done: int = 0
     pages: int = 0
+    sent_as: str = ""
+    """What its sender calls it, who so knows it again in a list that comes before the answer to the sending."""
 
     @property
     def stored_file(self) -> str:
@@ -126,12 +128,12 @@ class Uploads:
     def _queue_of(self, staged: StagedFile) -> FairQueue:
         return self._large_estimates if staged.size_bytes >= LARGE_BYTES else self._estimates
 
-    def stage(self, library: Library, person: str, stream: BinaryIO, name: str) -> StagedFile:
+    def stage(self, library: Library, person: str, stream: BinaryIO, name: str, *, sent_as: str = "") -> StagedFile:
         """Copy one file in and start estimating it. `person`: whose share of the machine that uses.
 
         Raises Refused for a kind, size or number that is not accepted.
         """
-        staged = self._receive(library, stream, name)
+        staged = replace(self._receive(library, stream, name), sent_as=sent_as)
         try:
             self._keep(staged)
             self._begin_estimate(library, person, staged)

@@ -121,19 +121,21 @@ def test_what_stands_below_the_question_stays_in_its_place_when_the_first_answer
     assert box(page.locator("#scope")) == before
 
 
-def test_a_file_that_is_started_before_its_sending_is_answered_does_not_come_back(
+def test_a_file_that_is_started_before_its_sending_is_answered_stands_there_once_and_does_not_come_back(
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, answer = Uploads.stage, threading.Event()
 
-    def answered_late(*given: Any) -> Any:
-        staged = stage(*given)
+    def answered_late(*given: Any, **named: Any) -> Any:
+        staged = stage(*given, **named)
         assert answer.wait(60)
         return staged
 
     monkeypatch.setattr(Uploads, "stage", answered_late)
     page = open_tab(f"{serve(library)}/#/library")
     add_files(page, ("first.pdf", PDF))
+    expect(page.get_by_role("button", name="Read it")).to_be_visible()
+    expect(page.locator(".staged .item")).to_have_count(1)
     page.get_by_role("button", name="Read it").click()
     expect(page.locator(".job")).to_contain_text("first.pdf")
     with page.expect_response("**/uploads"):

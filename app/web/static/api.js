@@ -88,9 +88,10 @@ export function latest(fetch, show, fail) {
 }
 
 // Send one file to `path`; `onProgress` gets shares from 0 to 1.
-export function upload(file, onProgress, path = "uploads") {
+export function upload(file, onProgress, path = "uploads", fields = {}) {
   return new Promise((resolve, reject) => {
     const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.append(name, value);
     form.append("file", file, file.name);
     const request = new XMLHttpRequest();
     request.open("POST", address(path));

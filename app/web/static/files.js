@@ -84,7 +84,7 @@ export const documentsInJobs = () => new Set(state.jobs.filter((job) => job.stat
 document.addEventListener("cairn:files", ({ detail }) => {
   state.uploads = detail.uploads;
   state.jobs = detail.jobs;
-  for (const { id } of state.uploads) state.known.add(id);
+  for (const { sent_as } of state.uploads) state.known.add(sent_as);
   tellOfEnded();
   dropSent();
   drawJobs();
@@ -104,18 +104,18 @@ function tellOfEnded() {
 // Sending and staging
 
 export async function send(files) {
-  for (const file of files) state.sending.push({ file, share: 0, begun: false });
+  for (const file of files) state.sending.push({ file, sentAs: newName(), share: 0, begun: false });
   if (files.length) announce(`Sending ${plural(files.length, "file")}.`);
   const next = () => state.sending.find((item) => !item.begun);
   const worker = async () => {
     for (let item = next(); item; item = next()) {
       item.begun = true;
       try {
-        const staged = await upload(item.file, (share) => {
+        const watch = (share) => {
           item.share = share;
           item.node?.update(share);
-        });
-        sent(item, staged);
+        };
+        await upload(item.file, watch, "uploads", { sent_as: item.sentAs });
       } catch (error) {
         notSent(item, error);
       }
@@ -222,26 +222,22 @@ async function pasteText(onTaken) {
 async function addPage(onTaken) {
   const url = await askText("Add a web page", "Address", "", { type: "url", yes: "Fetch it" });
   if (!url) return;
-  const item = { file: { name: url }, share: 0, begun: true };
+  const item = { file: { name: url }, sentAs: newName(), share: 0, begun: true };
   state.sending.push(item);
   onTaken();
   drawStaged();
   try {
-    const staged = await post("uploads/page", { url });
-    sent(item, staged);
+    await post("uploads/page", { url, sent_as: item.sentAs });
   } catch (error) {
     notSent(item, error);
   }
 }
 
-// What was sent stands there until the server has listed it, perhaps long before it answers the sending itself.
-function sent(item, { id }) {
-  item.id = id;
-  dropSent();
-}
+const newName = () => `${Date.now()} ${Math.random()}`;
 
+// What was sent stands there until the server has listed it, perhaps long before it answers the sending itself.
 function dropSent() {
-  state.sending = state.sending.filter((item) => !state.known.has(item.id));
+  state.sending = state.sending.filter((item) => !state.known.has(item.sentAs));
   drawStaged();
 }
 
