@@ -87,6 +87,23 @@ def find_adapter(source: str) -> tuple[Path, str | None] | None:
     return None
 
 
+def files_of(source: str) -> list[Path]:
+    """The files that the weights of `source` are read from, in order; none for a name on the hub, and for a model that
+    was made in memory ("")."""
+    adapted = find_adapter(source)
+    if adapted is None:
+        return _files(Path(source)) if source else []
+    folder, named = adapted
+    based = _files(Path(Adapter.read(folder).base.source(named)))
+    return [*_files(folder), *based] if based else []
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.is_file())
+    return [path] if path.is_file() else []
+
+
 def read_base(base: Base, named: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
     """Backbone and tokenizer of an adapter's base. Raises ModelError with what to install where there is none."""
     source = base.source(named)

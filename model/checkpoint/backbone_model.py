@@ -78,15 +78,16 @@ def weights_digest(network: Any) -> str:
     return hasher.hexdigest()
 
 
-def kept_weights_digest(network: Any, source: str, file: Path) -> str:
-    """`weights_digest`, kept in `file` for weights of a folder: many gigabytes are hashed once, not at every start.
+def kept_weights_digest(network: Any, sources: Sequence[Path], file: Path | None) -> str:
+    """`weights_digest`, kept in `file`, if there is one: many gigabytes are hashed once, not at every start.
 
-    The digest is taken from the file only where names, sizes and dates of the folder's files are the same, and names,
-    types, shapes and a sample of the weights in memory.
+    sources: the files that the weights were read from (`adapter.files_of`); without any, nothing is kept. The digest is
+    taken from the file only where names, sizes and dates of these are the same, and names, types, shapes and a sample
+    of the weights in memory.
     """
-    if not Path(source).is_dir():
+    if file is None or not sources:
         return weights_digest(network)
-    known = _sampled(network, Path(source))
+    known = _sampled(network, sources)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["of"] == known:
@@ -94,15 +95,16 @@ def kept_weights_digest(network: Any, source: str, file: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut off: it is made anew
         pass
     digest = weights_digest(network)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     written = file.with_suffix(f".{os.getpid()}")
     written.write_text(json.dumps({"of": known, "weights": digest}), encoding="utf-8")
     written.replace(file)
     return digest
 
 
-def _sampled(network: Any, folder: Path) -> str:
+def _sampled(network: Any, sources: Sequence[Path]) -> str:
     hasher = hashlib.sha256(b"cairn sample of weights 1\0")
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+    for path in sources:
         about = path.stat()
         hasher.update(f"{path.name} {about.st_size} {about.st_mtime_ns}\0".encode())
     for name, weight in sorted(network.state_dict().items()):

@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -25,7 +26,8 @@ from jinja2 import TemplateError
 from torch import Tensor, nn
 
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
-from model.checkpoint.backbone_model import BackboneModel, plain_tokenizer, text_digest, weights_digest
+from model.checkpoint.adapter import files_of
+from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, plain_tokenizer, text_digest
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
 
@@ -185,18 +187,19 @@ class ChatModel(BackboneModel):
 
     # checkpoint
 
-    def in_few_bits(self, kind: FewBits) -> ChatModel:
-        """This model, its matrices rounded to a byte or half a byte a weight. Raises as `round_matrices`."""
-        digest = f"{weights_digest(self.backbone)} {kind}"
+    def in_few_bits(self, kind: FewBits, kept: Path | None = None) -> ChatModel:
+        """This model, its matrices rounded to a byte or half a byte a weight. kept: see `kept_weights_digest`. Raises
+        as `round_matrices`."""
+        digest = f"{kept_weights_digest(self.backbone, files_of(self.source), kept)} {kind}"
         round_matrices(self.backbone.model.layers, kind)
         self._weights = digest
         return self
 
-    def identity(self) -> dict[str, str]:
-        """What determines the bytes of its memory, field by field."""
+    def identity(self, kept: Path | None = None) -> dict[str, str]:
+        """What determines the bytes of its memory, field by field. kept: see `kept_weights_digest`."""
         return {
             "kind": "plain",
-            "weights": self._weights or weights_digest(self.backbone),
+            "weights": self._weights or kept_weights_digest(self.backbone, files_of(self.source), kept),
             "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
             "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "prefix": text_digest(",".join(map(str, self.prefix_ids))),

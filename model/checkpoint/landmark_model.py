@@ -25,14 +25,8 @@ from model.attention.context import LandmarkContext, LastLayerReached
 from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
 from model.attention.selection import SelectionPolicy
-from model.checkpoint.backbone_model import (
-    BackboneModel,
-    TokenText,
-    kept_weights_digest,
-    plain_tokenizer,
-    text_digest,
-    weights_digest,
-)
+from model.checkpoint.adapter import files_of
+from model.checkpoint.backbone_model import BackboneModel, TokenText, kept_weights_digest, plain_tokenizer, text_digest
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
@@ -291,10 +285,8 @@ class LandmarkModel(BackboneModel):
 
     def identity(self, kept: Path | None = None) -> dict[str, str]:
         """What determines the bytes of a memory, field by field. `kept`: see `kept_weights_digest`."""
-        network, source = self.backbone, self.source
-        weights = weights_digest(network) if kept is None else kept_weights_digest(network, source, kept)
         return {
-            "weights": weights,
+            "weights": kept_weights_digest(self.backbone, files_of(self.source), kept),
             "tokenizer": text_digest(self.tokenizer.backend_tokenizer.to_str()),
             "rope": text_digest(json.dumps(rope_of(self.backbone.config), sort_keys=True, default=str)),
             "block_size": str(self.config.block_size),

@@ -91,13 +91,14 @@ def load_chat_model(
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
     few_bits: FewBits | None = None,
+    kept: Path | None = None,
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
     Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.weights`); else
-    only safetensors are read. few_bits: how its matrices are kept, if in fewer bits. Raises `UnsupportedBackbone`
-    for families that were not tested and for checkpoints without a chat template, `ModelError` for a folder without a
-    checkpoint and for files that cannot be read.
+    only safetensors are read. few_bits: how its matrices are kept, if in fewer bits; kept: the file of their digest
+    (`kept_weights_digest`). Raises `UnsupportedBackbone` for families that were not tested and for checkpoints
+    without a chat template, `ModelError` for a folder without a checkpoint and for files that cannot be read.
     """
     source = str(path_or_hub_id)
     if is_gguf(source):
@@ -111,7 +112,7 @@ def load_chat_model(
         backbone = read_gguf_weights(source, chosen) if is_gguf(source) else _published_weights(source, chosen)
     placed: Any = backbone
     model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
-    return model.in_few_bits(few_bits) if few_bits else model
+    return model.in_few_bits(few_bits, kept) if few_bits else model
 
 
 def _read_config(source: str) -> PreTrainedConfig:

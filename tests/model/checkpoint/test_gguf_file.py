@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from model.checkpoint import backbone_model
 from model.checkpoint.load import load_chat_model
 from model.errors import ModelError
 from tests.tiny_model import CHAT_TEMPLATE, SHAPE, tiny_chat_model
@@ -64,6 +65,17 @@ def test_a_gguf_file_gives_weights_tokens_and_frame_of_its_checkpoint(tmp_path: 
     assert read.suffix_ids("Where is the key?") == ids
     for name, weight in model.backbone.state_dict().items():
         torch.testing.assert_close(read.backbone.state_dict()[name], weight, atol=0, rtol=0)
+
+
+def test_the_weights_of_a_gguf_file_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, kept, hashed = tmp_path / "tiny.gguf", tmp_path / "weights.json", list[str]()
+    plain = backbone_model.weights_digest
+    monkeypatch.setattr(backbone_model, "weights_digest", lambda network: hashed.append("") or plain(network))
+    write_gguf(file, tiny_chat_model("llama"))
+    first = load_chat_model(file, device="cpu").identity(kept)
+    assert load_chat_model(file, device="cpu").identity(kept) == first and len(hashed) == 1
+    write_gguf(file, tiny_chat_model("llama", seed=2))
+    assert load_chat_model(file, device="cpu").identity(kept)["weights"] != first["weights"]
 
 
 def test_a_file_that_is_missing_or_no_gguf_says_so(tmp_path: Path) -> None:

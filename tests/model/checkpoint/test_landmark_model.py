@@ -205,8 +205,9 @@ def test_weights_of_a_folder_are_hashed_once(tmp_path: Path, monkeypatch: pytest
     tiny_model().save(folder)
     model = load_backbone(folder, device="cpu")
     first = model.identity(kept)
-    assert load_backbone(folder, device="cpu").identity(kept) == first == model.identity()
+    assert load_backbone(folder, device="cpu").identity(kept) == first
     assert len(hashed) == 1
+    assert model.identity() == first
     with torch.no_grad():
         model.backbone.lm_head.weight[3] += 1.0
     assert model.identity(kept)["weights"] != first["weights"]  # other numbers in memory

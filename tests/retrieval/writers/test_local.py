@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from model.checkpoint import backbone_model
 from model.checkpoint.load import load_chat_model
 from retrieval.engine.workspace import documents_folders
 from retrieval.errors import InvalidRequest, WriterError
@@ -179,6 +180,14 @@ def test_another_checkpoint_uses_none_of_it(checkpoint: Path, tmp_path: Path) ->
     other = loaded_writer(model, tmp_path)
     assert other.memory.load("document1", model.tokenize(passage_body(PASSAGES[0]))) is None
     assert other.memory.folder not in {path.parent.parent for path in tmp_path.glob("writer/*/*/*.kv")}
+
+
+def test_weights_are_hashed_at_the_first_start_alone(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = writer_at(checkpoint, tmp_path).loaded().memory.fingerprint
+    monkeypatch.delattr(backbone_model, "weights_digest")
+    assert writer_at(checkpoint, tmp_path).loaded().memory.fingerprint == first
 
 
 def test_prefetched_passages_are_stored_when_they_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
