@@ -45,6 +45,7 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if 
 Checkpoint = Annotated[str, typer.Option("--model", help="Folder or hub id of a checkpoint.")]
 Scores = Annotated[Path | None, typer.Option("--out", help="JSON file for the scores.")]
 VotersOption = Annotated[Voters, typer.Option(help="Who chooses blocks.")]
+Offload = Annotated[Path | None, typer.Option(help="Folder for the blocks of a text, which else lie in RAM.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 evaluate = typer.Typer(no_args_is_help=True)
@@ -162,6 +163,7 @@ def _passkey(
     window: Annotated[int | None, typer.Option(help="Blocks of a window (default: the model's).")] = None,
     seed: int = 0,
     voters: VotersOption = "token",
+    offload: Offload = None,
     device: Device = None,
     dtype: Dtype | None = None,
     out: Scores = None,
@@ -175,6 +177,7 @@ def _passkey(
         window_blocks=window,
         max_tokens=max_tokens,
         seed=seed,
+        offload=offload,
     )
     report("passkey", _settings(context), scores, out)
 
@@ -192,6 +195,7 @@ def _perplexity(
     ] = [0],  # noqa: B006
     segments: Annotated[int | None, typer.Option(help="Segments of each length (default: all).")] = None,
     voters: VotersOption = "token",
+    offload: Offload = None,
     device: Device = None,
     dtype: Dtype | None = None,
     out: Scores = None,
@@ -207,6 +211,7 @@ def _perplexity(
         blocks=[count or None for count in blocks],
         voters=voters,
         segments=segments,
+        offload=offload,
     )
     report("perplexity", _settings(context), scores, out)
 

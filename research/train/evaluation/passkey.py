@@ -9,12 +9,14 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from model.attention.memory import InMemoryReader
+from model.attention.memory import InMemoryReader, MemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
+from research.train.evaluation.one_text import text_memory
 
 TASK = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
@@ -65,8 +67,12 @@ def passkey_scores(
     window_blocks: int | None = None,
     max_tokens: int = 10,
     seed: int = 0,
+    offload: Path | None = None,
 ) -> Iterator[PasskeyScore]:
-    """Accuracy at each length (characters of filler): the first integer of the answer must be the key."""
+    """Accuracy at each length (characters of filler): the first integer of the answer must be the key. offload: see
+    `text_memory`. Raises ValueError for it with library positions, which have no memory of one text."""
+    if offload is not None and not policy.of_one_text:
+        raise ValueError("Only the memory of one text is offloaded: choose --positions paper.")
     for length in lengths:
         rng = random.Random(f"{seed}/{length}")  # the same prompts whatever other lengths are asked for
         correct = tokens = 0
@@ -74,7 +80,8 @@ def passkey_scores(
             prompt = passkey_prompt(length, rng)
             text, question = model.tokenize(prompt.text).ids, model.tokenize(prompt.question).ids
             tokens += len(text) + len(question)
-            answer = _answer(model, text, question, policy, window_blocks, max_tokens)
+            with text_memory(model, offload) as memory:
+                answer = _answer(model, text, question, policy, window_blocks, max_tokens, memory)
             correct += first_integer(answer) == prompt.key
         yield PasskeyScore(length, tokens / prompts, prompts, correct)
 
@@ -92,9 +99,10 @@ def _answer(
     policy: SelectionPolicy,
     window_blocks: int | None,
     max_tokens: int,
+    memory: MemoryReader,
 ) -> str:
     if policy.of_one_text:
-        prompt, memory = text + question, None
+        prompt = text + question
     else:
         prompt, memory = question, InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
     sampling = Sampling(max_tokens=max_tokens)

@@ -8,16 +8,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.attention.memory import InMemoryReader
 from model.attention.selection import Positions, SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.session import LandmarkSession, StepOutput
+from model.inference.session import LandmarkSession
+from research.train.evaluation.one_text import text_memory
 from research.train.losses.next_token import HEAD_POSITIONS
 
 
@@ -55,9 +56,10 @@ def perplexity_scores(
     voters: Voters = "token",
     positions: Positions = "paper",
     segments: int | None = None,
+    offload: Path | None = None,
 ) -> Iterator[PerplexityScore]:
     """One score for every combination, in that order. `tokens` are raw; at most `segments` segments of each length are
-    read.
+    read. offload: see `text_memory`.
 
     A combination that differs from an earlier one only in the memory size while nothing is read (top_k 0) is left out.
     """
@@ -73,8 +75,9 @@ def perplexity_scores(
         for number in range(count):
             segment = [int(token) for token in tokens[number * length : (number + 1) * length]]
             losses_M = segment_losses(
-                model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters, positions=positions
-            )
+                model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters, positions=positions,
+                offload=offload,
+            )  # fmt: skip
             total, predicted = total + float(losses_M.double().sum()), predicted + len(losses_M)
         yield PerplexityScore(length, window, top_k, stored, count, total / predicted)
 
@@ -89,6 +92,7 @@ def segment_losses(
     blocks: int | None = None,
     voters: Voters = "token",
     positions: Positions = "paper",
+    offload: Path | None = None,
 ) -> Tensor:
     """Losses in nats of all raw tokens of a segment but the first (and, without memory, the first of each window)."""
     pieces = [list(segment)]
@@ -98,18 +102,18 @@ def segment_losses(
     policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions=positions)
     if not policy.of_one_text:
         raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'paper'.")
-    losses = [read_losses(model, piece, window_blocks, policy, blocks)[0] for piece in pieces if len(piece) > 1]
+    losses = []
+    for piece in (piece for piece in pieces if len(piece) > 1):
+        with text_memory(model, offload, blocks) as memory:
+            losses.append(
+                _read_losses(LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks), piece)
+            )
     return torch.cat(losses)
 
 
-@torch.no_grad()
-def read_losses(
-    model: LandmarkModel, raw_ids: Sequence[int], window_blocks: int, policy: SelectionPolicy, blocks: int | None = None
-) -> tuple[Tensor, StepOutput]:
-    """losses_M of all raw tokens but the first, read in windows from an empty memory, and what was read for them."""
-    memory = InMemoryReader(range(model.num_layers), capacity=blocks)
-    stream = LandmarkSession(model, memory=memory, policy=policy, window_blocks=window_blocks)
-    fed = stream.feed(raw_ids[:-1])
+def _read_losses(stream: LandmarkSession, raw_ids: Sequence[int]) -> Tensor:
+    """losses_M of all raw tokens but the first."""
+    model, fed = stream.model, stream.feed(raw_ids[:-1])
     hidden_ME = fed.hidden_TE[fed.predicting_rows(model.config.landmark_in_loss)]
     targets_M = torch.tensor(raw_ids[1:], device=hidden_ME.device)
     parts = zip(hidden_ME.split(HEAD_POSITIONS), targets_M.split(HEAD_POSITIONS), strict=True)
@@ -119,4 +123,4 @@ def read_losses(
             for hidden, target in parts
         ]
     )
-    return losses_M.cpu(), fed
+    return losses_M.cpu()

@@ -64,6 +64,21 @@ def test_reading_every_block_has_the_loss_of_the_one_pass_forward() -> None:
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
+def test_blocks_in_files_change_nothing_and_only_the_memory_of_one_text_lies_there(tmp_path: Path) -> None:
+    model = tiny_model()
+    raw = torch.randint(0, 250, (120,), generator=torch.Generator().manual_seed(0)).tolist()
+    held = segment_losses(model, raw, window_blocks=2, top_k=2)
+    assert torch.equal(held, segment_losses(model, raw, window_blocks=2, top_k=2, offload=tmp_path))
+    with pytest.raises(ValueError, match="--blocks or --offload"):
+        segment_losses(model, raw, window_blocks=2, top_k=2, blocks=5, offload=tmp_path)
+    paper, library = (SelectionPolicy(top_k=2, positions=positions) for positions in ("paper", "library"))
+    scores = [list(passkey_scores(model, [60], prompts=1, policy=paper, offload=each)) for each in (None, tmp_path)]
+    assert scores[0] == scores[1]
+    with pytest.raises(ValueError, match="--positions paper"):
+        list(passkey_scores(model, [60], policy=library, offload=tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_memory_every_window_stands_alone() -> None:
     model = tiny_model()
     raw = torch.randint(0, 250, (35,), generator=torch.Generator().manual_seed(0)).tolist()
