@@ -252,7 +252,7 @@ def train(
         batch = of_kind[kind].make(number) if kind in of_kind else others.make(number)
         half.train()
         half.zero_grad()
-        loss = joint_loss(half(*batch.rows.inputs()), batch)
+        loss = joint_loss(half(batch.rows), batch)
         loss.backward()
         for name, weight in trained.items():
             grad = halves[name].grad

@@ -39,9 +39,9 @@ from torch.nn.functional import pad
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
-from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
 from model.scoring.late_interaction import best_matches, block_scores, token_matches
+from research.prefill_batch import prefill_batch
 from research.train.data.corpus import read_questions
 from research.train.data.examples import TokenDocuments, TokenQuestion, document_frequency, encode_questions
 from retrieval.index.inverted_index import Postings, most_rare

@@ -97,7 +97,7 @@ def in_text_order(memory: MemoryReader) -> OrderedMemory:
 
 
 class GrowingAxis:
-    """A tensor that grows along one axis; capacity doubles, so that n appends copy O(n) rather than O(n^2)."""
+    """A tensor that grows along one axis; its room doubles, so that n appends copy O(n) rather than O(n^2)."""
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -109,6 +109,7 @@ class GrowingAxis:
         return self._room.narrow(self._axis, 0, self.length)
 
     def append(self, new: Tensor, capacity: int | None) -> None:
+        """`capacity`: keep only that many, the last ones."""
         axis, added = self._axis, new.shape[self._axis]
         if capacity is not None:
             both = new if self._room is None else torch.cat((self.view(), new), axis)
@@ -146,12 +147,11 @@ class InMemoryReader:
         layers: Sequence[int],
         blocks: Sequence[KVBlock],
         *,
-        capacity: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> "InMemoryReader":
         """A memory of one row from finished blocks; the Y axis of the blocks belongs to `layers`, in order."""
-        memory = cls(layers, capacity=capacity)
+        memory = cls(layers)
         if blocks:
             keys = torch.stack([block.keys_YGLD for block in blocks], 2).to(device=device, dtype=dtype)  # YGNLD
             values = torch.stack([block.values_YGLD for block in blocks], 2).to(device=device, dtype=dtype)

@@ -50,8 +50,6 @@ class PlainContext:
     """If given, filled with keys_BGQD and values_BGQD before rotation, in layer order."""
     mass_QK: Tensor | None = None
     """If given, attention weights are added to it, summed over layers and heads."""
-    between_layers: Callable[[], None] | None = None
-    """If given, called in every layer: a long pass may let others use the processor there."""
     from_start: bool = False
     """Whether the tokens are all rows of the text, in sequence."""
     _visible: dict[int | None, Tensor | None] = field(default_factory=dict)
@@ -97,8 +95,6 @@ def plain_attention(
     if plain is None or attention_mask is not None:
         raise ModelError("this backbone reads stored keys and values: call it through ChatModel.")
     layer = module.layer_idx
-    if plain.between_layers is not None:
-        plain.between_layers()
     if plain.written is not None:
         plain.written.append((key, value))
     if getattr(module, "use_rope", True):  # SmolLM3 has layers without positions

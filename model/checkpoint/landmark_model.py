@@ -10,7 +10,7 @@ Y memory layers, W searched layers.
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -277,11 +277,6 @@ class LandmarkModel(BackboneModel):
         self.backbone.config.landmark = self.config.to_dict()
         self.backbone.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-
-    def with_config(self, **changes: Any) -> "LandmarkModel":
-        """The same weights under changed landmark settings."""
-        config = replace(self.config, **changes)
-        return LandmarkModel(self.backbone, self.tokenizer, config, source=self.source)
 
     def identity(self, kept: Path | None = None) -> dict[str, str]:
         """What determines the bytes of a memory, field by field. `kept`: see `kept_weights_digest`."""

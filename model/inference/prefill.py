@@ -37,12 +37,12 @@ def prefill(
     at a multiple of `window_blocks` full blocks. kv_dtype: dtype of the blocks (default: the model's). between_layers:
     called in every layer of every pass, so that others may use the processor. Tokens are taken one pass at a time.
     """
-    before = _Recent(model, recent)
+    before = RecentBlocks(model, recent)
     source = iter(tokens)
     per_window = model.config.window_blocks * model.config.tokens_per_block
     at_once = windows_at_once(model)
     while windows := [window for _ in range(at_once) if (window := list(islice(source, per_window)))]:
-        keys_YBGNLD, values_YBGNLD, lengths = _read_windows(model, windows, before, kv_dtype, between_layers)
+        keys_YBGNLD, values_YBGNLD, lengths = read_windows(model, windows, before, kv_dtype, between_layers)
         for row, block in (lengths > 0).nonzero().tolist():
             yield KVBlock(keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block], int(lengths[row, block]))
 
@@ -60,29 +60,8 @@ def _context_blocks(model: LandmarkModel) -> int:
     return model.config.context_blocks if len(model.memory_layers) > 1 else 0
 
 
-def prefill_batch(
-    model: LandmarkModel, documents: Sequence[Sequence[int]], *, kv_dtype: torch.dtype | None = None
-) -> Iterator[tuple[int, KVBlock]]:
-    """Read several texts in one batch; yields (number of the text, block), the same blocks as one by one, in order."""
-    recent = _Recent(model, ())
-    rows = [number for number, document in enumerate(documents) if len(document)]
-    per_window = model.config.window_blocks * model.config.tokens_per_block
-    start = 0
-    while rows:
-        windows = [list(documents[number][start : start + per_window]) for number in rows]
-        keys_YBGNLD, values_YBGNLD, lengths = _read_windows(model, windows, recent, kv_dtype)
-        for row, number in enumerate(rows):
-            for block in range(num_blocks(len(windows[row]), model.config.block_size)):
-                keys_YGLD, values_YGLD = keys_YBGNLD[:, row, :, block], values_YBGNLD[:, row, :, block]
-                yield number, KVBlock(keys_YGLD, values_YGLD, int(lengths[row, block]))
-        start += per_window
-        alive = [row for row, number in enumerate(rows) if len(documents[number]) > start]
-        recent.keep(alive)
-        rows = [rows[row] for row in alive]
-
-
-class _Recent:
-    """The last `capacity` blocks of each text, as the next window's attention sees them: in front of it, by layer."""
+class RecentBlocks:
+    """The last `context_blocks` blocks of each text, which the next window finds in front of itself in its cache."""
 
     def __init__(self, model: LandmarkModel, blocks: Sequence[KVBlock]) -> None:
         config = model.config
@@ -113,17 +92,13 @@ class _Recent:
             joined = new if old is None else (torch.cat((old[0], new[0]), 2), torch.cat((old[1], new[1]), 2))
             self._rows[layer] = (joined[0][:, :, -room:], joined[1][:, :, -room:])
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Keep only some of the texts."""
-        self._rows = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._rows.items()}
-
 
 @torch.no_grad()
-def _read_windows(
+def read_windows(
     model: LandmarkModel,
     windows: list[list[int]],
-    recent: _Recent,
-    kv_dtype: torch.dtype | None,
+    recent: RecentBlocks,
+    kv_dtype: torch.dtype | None = None,
     between_layers: Callable[[], None] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One forward pass; adds its blocks to `recent`. Returns keys_YBGNLD, values_YBGNLD and lengths_BN."""

@@ -40,17 +40,12 @@ class StoredSegment:
 
 def read_prefix(model: ChatModel) -> StoredSegment:
     """The shared beginning of every prompt."""
-    return _read(model, None, model.prefix_ids, None)
+    return _read(model, None, model.prefix_ids)
 
 
-def read_segment(
-    model: ChatModel, prefix: StoredSegment, ids: Sequence[int], *, between_layers: Callable[[], None] | None = None
-) -> StoredSegment:
-    """A passage of at least one token. Raises `ContextTooLong`.
-
-    between_layers: called in every layer, so that others may use the processor.
-    """
-    return _read(model, prefix, ids, between_layers)
+def read_segment(model: ChatModel, prefix: StoredSegment, ids: Sequence[int]) -> StoredSegment:
+    """A passage of at least one token. Raises `ContextTooLong`."""
+    return _read(model, prefix, ids)
 
 
 def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, start: int) -> Tensor:
@@ -61,9 +56,7 @@ def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, start: int) -> Tenso
     return rotate(keys_GTD, cos, sin)
 
 
-def _read(
-    model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int], between_layers: Callable[[], None] | None
-) -> StoredSegment:
+def _read(model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int]) -> StoredSegment:
     before = 0 if prefix is None else len(prefix.ids)
     rows = model.key_rows(before + len(ids))
     if prefix is not None:
@@ -73,10 +66,7 @@ def _read(
             rows.values_YBGKD[layer, 0, :, :before] = prefix.values_YGTD[layer]
     written: list[tuple[Tensor, Tensor]] = []
     row_Q = torch.arange(before, rows.room, device=model.device)
-    model.run(
-        ids,
-        PlainContext(rows, row_Q, rows.room, model.table, written=written, between_layers=between_layers),
-    )
+    model.run(ids, PlainContext(rows, row_Q, rows.room, model.table, written=written))
     keys_YGTD, values_YGTD = (torch.stack([pair[which][0] for pair in written]) for which in (0, 1))
     return StoredSegment(tuple(ids), keys_YGTD, values_YGTD)
 
@@ -104,7 +94,6 @@ class AssembledPrompt:
         segments: Sequence[StoredSegment | Sequence[int]],
         *,
         room: int,
-        between_layers: Callable[[], None] | None = None,
     ) -> None:
         ids = [segment.ids if isinstance(segment, StoredSegment) else tuple(segment) for segment in segments]
         self.model = model
@@ -112,7 +101,6 @@ class AssembledPrompt:
         """Rows of each segment."""
         self.ids = [*prefix.ids, *(token for tokens in ids for token in tokens)]
         self._rows = model.key_rows(len(self.ids) + room)
-        self._between_layers = between_layers
         start = len(prefix.ids)
         for tokens in ids:
             self.segments.append(slice(start, start + len(tokens)))
@@ -180,7 +168,6 @@ class AssembledPrompt:
                 num_rows,
                 self.model.table,
                 mass_QK=mass_QK,
-                between_layers=self._between_layers,
                 from_start=from_start,
             ),
         )

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from model.checkpoint.backbones import AttentionInterface, BertConfig, BertModel
+from model.reading.rows import JointRows
 
 _WITHIN_ROWS = "within_rows"
 _OUTSIDE = -1e4
@@ -55,12 +56,10 @@ class JointReader(nn.Module):
         nn.init.normal_(self.points.weight, std=0.02)
         nn.init.zeros_(self.points.bias)
 
-    def forward(self, ids_QKT: Tensor, segment_QKT: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
-        """`segment_QKT`: 0 for the question, 1 for title and passage; `valid_QKT`: False in padding; `passage_QKT`:
-        True where an answer may stand. The first token of each row stands for "not here"; a row without any valid
-        token takes no part."""
-        points_RT2 = self.read(*(each.flatten(0, 1) for each in (ids_QKT, segment_QKT, valid_QKT)))
-        return self.share(points_RT2.view(*ids_QKT.shape, 2), valid_QKT, passage_QKT)
+    def forward(self, rows: JointRows) -> SpanLogits:
+        """The first token of each row stands for "not here"; a row without any valid token takes no part."""
+        points_RT2 = self.read(*(each.flatten(0, 1) for each in (rows.ids_QKT, rows.segment_QKT, rows.valid_QKT)))
+        return self.share(points_RT2.view(*rows.ids_QKT.shape, 2), rows.valid_QKT, rows.passage_QKT)
 
     def read(self, ids_RT: Tensor, segment_RT: Tensor, valid_RT: Tensor) -> Tensor:
         """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not see each

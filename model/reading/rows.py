@@ -18,16 +18,14 @@ LONGEST_TITLE = 16
 
 @dataclass(frozen=True)
 class JointRows:
-    """Input of a joint reader; see `JointReader.forward`. `begins`: of each row, its first passage token."""
+    """Input of a joint reader. `segment_QKT`: 0 for the question, 1 for title and passage; `valid_QKT`: False in
+    padding; `passage_QKT`: True where an answer may stand; `begins`: of each row, its first passage token."""
 
     ids_QKT: Tensor
     segment_QKT: Tensor
     valid_QKT: Tensor
     passage_QKT: Tensor
     begins: list[int]
-
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.ids_QKT, self.segment_QKT, self.valid_QKT, self.passage_QKT
 
 
 @dataclass(frozen=True)

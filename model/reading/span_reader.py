@@ -143,9 +143,11 @@ def load_span_reader(folder: Path, device: torch.device | None = None) -> SpanRe
     """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
     try:
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        network = JointReader(config)
+        with torch.device("meta"):  # no weights are drawn at random, only to be replaced
+            network = JointReader(config)
+        network.to_empty(device=device or "cpu")  # of its buffers, numbers of places and kinds, `read` uses none
         network.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32))
-        reader = SpanReader(network.eval().to(device), _open_tokenizer(folder / "tokenizer.json"))
+        reader = SpanReader(network.eval(), _open_tokenizer(folder / "tokenizer.json"))
     except ModelError:
         raise
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes

@@ -11,7 +11,6 @@
   model is trained for it. Squares and neighbours were chosen on held-out training documents (docs/experiments.md).
 - A document's title counts as if it were part of every block and sentence.
 - Queries and keys are those of the memory layers that search weighs, concatenated.
-- Training (`research.train.data.token_cosines`) takes cosines and weights from here.
 
 Axes: Q question tokens (or questions, of T tokens each), N keys, W weighed memory layers, G KV heads, D head dim, E all
 weighed layers and heads concatenated, C blocks, L tokens in a block (landmark last).
@@ -43,20 +42,6 @@ def projections(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     assert products is not None and squares is not None
     along: Tensor = products / squares.clamp_min(_TINY).sqrt().unsqueeze(-2)
     return along
-
-
-def cosines(queries_QTE: Tensor, keys_QNE: Tensor) -> Tensor:
-    """cosines_QTN; any number of leading axes."""
-    sizes_QT = queries_QTE.norm(dim=-1, keepdim=True).clamp_min(_TINY)
-    cosines_QTN: Tensor = projections([(queries_QTE, keys_QNE)]) / sizes_QT
-    return cosines_QTN
-
-
-def question_weights(queries_QTE: Tensor, question_mask_QT: Tensor) -> Tensor:
-    """weights_QT: |q| as a share of the sum over the question; 0 outside of it."""
-    sizes_QT = queries_QTE.norm(dim=-1) * question_mask_QT
-    weights_QT: Tensor = sizes_QT / sizes_QT.sum(-1, keepdim=True).clamp_min(1e-6)
-    return weights_QT
 
 
 def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.prefill import prefill_batch
+from research.prefill_batch import prefill_batch
 
 
 @dataclass(frozen=True)

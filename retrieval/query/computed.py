@@ -175,7 +175,7 @@ class _Reading:
     def _of_column(self, operation: Operation, at: int) -> Iterator[Computed]:
         """One column measured, over all rows or those that some cells choose."""
         left = {number for number in range(len(self._words)) if number != at}
-        for column in self._named_columns(left, numeric=True)[:1]:
+        for column in self._named_columns(left)[:1]:
             numbers = self._numbers[column]
             assert numbers is not None
             chosen, where, left_over = self._chosen(left - self._span(self._columns[column], left))
@@ -229,17 +229,17 @@ class _Reading:
                 if self._words[at : at + len(words)] != words or not _NUMBER.fullmatch(number):
                     continue
                 span = set(range(at, at + len(words) + 1))
-                for column in self._named_columns(left - span, numeric=True)[:1]:
+                for column in self._named_columns(left - span)[:1]:
                     left -= span | self._span(self._columns[column], left - span)
                     return signs, Decimal(number.replace(",", "")), column
         return None
 
-    def _named_columns(self, left: set[int], *, numeric: bool) -> list[int]:
-        """Columns whose name stands in the words left, the longest names first; none where the longest are two."""
+    def _named_columns(self, left: set[int]) -> list[int]:
+        """Columns of numbers whose name stands in the words left, longest first; none where the longest are two."""
         named = [
             column
             for column, words in enumerate(self._columns)
-            if (self._numbers[column] is not None) == numeric and self._span(words, left)
+            if self._numbers[column] is not None and self._span(words, left)
         ]
         named.sort(key=lambda column: -len(self._columns[column]))
         tied = len(named) > 1 and len(self._columns[named[0]]) == len(self._columns[named[1]])

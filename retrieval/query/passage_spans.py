@@ -57,15 +57,15 @@ def _touches(group: Sequence[Hit], hit: Hit) -> bool:
     return group[0].document_id == hit.document_id and hit.ordinal in (group[0].ordinal - 1, group[-1].ordinal + 1)
 
 
-def readable_span(text: str, start: int, end: int, reach: int = REACH_CHARACTERS) -> tuple[int, int]:
-    """(start, end) moved outward to sentence borders within `reach` characters, else to word borders."""
-    return _sentence_start(text, start, reach), _sentence_end(text, end, reach)
+def readable_span(text: str, start: int, end: int) -> tuple[int, int]:
+    """(start, end) moved outward to sentence borders within `REACH_CHARACTERS`, else to word borders."""
+    return _sentence_start(text, start), _sentence_end(text, end)
 
 
-def _sentence_start(text: str, start: int, reach: int) -> int:
+def _sentence_start(text: str, start: int) -> int:
     while start < len(text) and text[start].isspace():
         start += 1
-    low = max(0, start - reach)
+    low = max(0, start - REACH_CHARACTERS)
     borders = [
         match.end() for match in _SENTENCE_START.finditer(text, max(0, low - 2), start + 1) if match.end() >= low
     ]
@@ -78,10 +78,10 @@ def _sentence_start(text: str, start: int, reach: int) -> int:
     return start
 
 
-def _sentence_end(text: str, end: int, reach: int) -> int:
+def _sentence_end(text: str, end: int) -> int:
     while end > 0 and text[end - 1].isspace():
         end -= 1
-    high = min(len(text), end + reach)
+    high = min(len(text), end + REACH_CHARACTERS)
     match = _SENTENCE_END.search(text, max(0, end - 2), high)
     while match is not None and match.end() < end:
         match = _SENTENCE_END.search(text, match.end(), high)

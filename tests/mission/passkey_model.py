@@ -27,6 +27,7 @@ from research.train.data.tokenizer import train_tokenizer
 from research.train.evaluation.passkey import FILLER
 from research.train.recipes.presets import Architecture, RowSettings
 from research.train.recipes.pretrain import new_model
+from research.with_config import with_config
 
 STORED = Path(__file__).resolve().parents[1] / "golden" / "passkey"
 QUESTION = "What is the pass key? The pass key is"
@@ -53,7 +54,7 @@ def passkey_model(seed: int = 0) -> LandmarkModel:
     )  # fmt: skip
     rows = RowSettings(raw_tokens=64, block_size=8, rows=ROWS)
     model = new_model(architecture, train_tokenizer(sample, vocab_size=420), rows, seed=seed)
-    model = model.with_config(prompt="{question}", window_blocks=8, context_blocks=0)
+    model = with_config(model, prompt="{question}", window_blocks=8, context_blocks=0)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     for step in range(STEPS):
         for group in optimizer.param_groups:

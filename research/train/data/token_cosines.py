@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.scoring.late_interaction import cosines, question_weights
+from model.scoring.late_interaction import projections
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,17 @@ class TokenCosines:
     def _summed(self, best_FX: Tensor) -> Tensor:
         sums_QX = best_FX.new_zeros(self.num_questions, best_FX.shape[1])
         return sums_QX.index_add(0, self.question_F, best_FX * self.weights_F[:, None])
+
+
+def cosines(queries_QTE: Tensor, keys_QNE: Tensor) -> Tensor:
+    """cosines_QTN; any number of leading axes."""
+    sizes_QT = queries_QTE.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    cosines_QTN: Tensor = projections([(queries_QTE, keys_QNE)]) / sizes_QT
+    return cosines_QTN
+
+
+def question_weights(queries_QTE: Tensor, question_mask_QT: Tensor) -> Tensor:
+    """weights_QT: |q| as a share of the sum over the question; 0 outside of it."""
+    sizes_QT = queries_QTE.norm(dim=-1) * question_mask_QT
+    weights_QT: Tensor = sizes_QT / sizes_QT.sum(-1, keepdim=True).clamp_min(1e-6)
+    return weights_QT

@@ -56,7 +56,7 @@ def judge_joint(reader: JointReader, tokenizer: Tokenizer, questions: Sequence[S
         pieces = [tokenizer.encode(piece, add_special_tokens=False) for piece in question.pieces]
         rows = join_rows([(asked, [], piece.ids[:LONGEST]) for piece in pieces], len(pieces), RowTokens.of(tokenizer))
         with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
-            logits = reader(*rows.inputs())
+            logits = reader(rows)
         length = rows.ids_QKT.shape[-1]
         row_QN = torch.arange(len(pieces)).repeat_interleave(length)[None]
         row_QN = row_QN.masked_fill(~rows.passage_QKT.flatten(1), -1)

@@ -25,6 +25,7 @@ from research.train.data.batches.batch_types import QuestionBatch
 from research.train.data.packing import IGNORED
 from research.train.losses.next_token import sampled_token_loss
 from research.train.losses.ranking_loss import ranking_loss
+from research.with_config import with_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class AnswerTrainer(nn.Module):
             return self.model
         rows = self.search_weights_YH().detach().float()
         rows = rows / rows.mean()
-        return self.model.with_config(search_weights=tuple(tuple(round(float(w), 4) for w in row) for row in rows))
+        return with_config(self.model, search_weights=tuple(tuple(round(float(w), 4) for w in row) for row in rows))
 
     def search_weights_YH(self) -> Tensor:
         if not self.learns_search:

@@ -26,6 +26,7 @@ from research.train.paper.made_sets import MADE_SETS, MadeSet
 from research.train.paper.sizes import Size
 from research.train.recipes.presets import RowSettings, load_preset
 from research.train.recipes.pretrain import new_model, open_tokenizer, plain_tokens
+from research.with_config import with_config
 
 Row = dict[str, Any]
 TOKENIZER_DOCUMENTS = 16
@@ -103,7 +104,7 @@ class Experiment:
         if arm.start is None:
             model = new_model(size.architecture, self.tokenizer, rows, seed=seed).to(self.device)
         else:
-            model = self.trained(size.arm(arm.start), seed).with_config(block_size=arm.block_size)
+            model = with_config(self.trained(size.arm(arm.start), seed), block_size=arm.block_size)
         grid = rows.grid(model.config.landmark_token_id, int(self.tokenizer.eos_token_id))
         batches = TokenRows(open_token_file(self.folder / "train.bin"), grid, rows=rows.rows, seed=seed)
         base = load_preset(size.preset).training if size.preset else TrainingSettings(

@@ -18,6 +18,7 @@ from research.train.losses.next_token import next_token_loss
 from research.train.recipes.export import export, training_device
 from research.train.recipes.presets import LoraSettings, Preset
 from research.train.recipes.pretrain import heldout_loss, rows_of
+from research.with_config import with_config
 
 ADAPTER = "landmark"
 
@@ -44,7 +45,7 @@ def finetune(
         model = load_backbone(checkpoint, device=device, dtype=dtype, block_size=preset.rows.block_size)
         preset.rows.check_fits(model.max_positions)
         windows = preset.rows.windows(model.config.block_size)
-        model = model.with_config(landmark_in_loss=preset.rows.targets == "all", **windows)
+        model = with_config(model, landmark_in_loss=preset.rows.targets == "all", **windows)
         if preset.lora is not None:
             add_adapters(model, preset.lora)
         return model

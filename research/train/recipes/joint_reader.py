@@ -209,7 +209,7 @@ def joint_loss(logits: SpanLogits, batch: JointBatch) -> Tensor:
 def _step(reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch) -> float:
     reader.train()
     with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
-        logits = reader(*batch.rows.inputs())
+        logits = reader(batch.rows)
     loss = joint_loss(logits, batch)
     optimizer.zero_grad()
     loss.backward()

@@ -2,8 +2,8 @@
 
 import torch
 
-from model.scoring.late_interaction import best_matches, cosines, question_weights, score, token_matches
-from research.train.data.token_cosines import TokenCosines
+from model.scoring.late_interaction import best_matches, score, token_matches
+from research.train.data.token_cosines import TokenCosines, cosines, question_weights
 
 L, LAYERS, GROUPS, D = 6, 2, 3, 4
 LENGTHS_C = torch.tensor([5, 5, 2, 5])

@@ -9,6 +9,7 @@ import torch
 from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.block_sizes import Cut, Landmarks, TextsRead, compare, figures_of, learn, ranks_of, states_of
 from research.landmark_lm.sources import Tokens
+from research.with_config import with_config
 from tests.research.landmark_lm.conftest import SHAPE
 
 WIDTH, NAMES = 48, 24
@@ -52,7 +53,7 @@ def test_the_same_text_is_read_of_large_and_of_small_blocks() -> None:
 
 
 def test_states_are_those_of_each_text_alone(lm: LandmarkModel) -> None:
-    plain = lm.with_config(block_size=1 << 20)
+    plain = with_config(lm, block_size=1 << 20)
     texts = [list(range(10, 30)), list(range(40, 47))]
     together = states_of(plain, texts, (1, 2))
     for number, text in enumerate(texts):
@@ -66,7 +67,7 @@ def test_every_arm_is_compared_by_one_call(
 ) -> None:
     for name, value in {"SIZES": (8, 16), "LAYERS": (1, 2), "LAYER": 1, "SIZE": 16}.items():
         monkeypatch.setattr(f"research.landmark_lm.block_sizes.{name}", value)
-    tokens = Tokens(lm.with_config(block_size=1 << 20), SHAPE, room=64)
+    tokens = Tokens(with_config(lm, block_size=1 << 20), SHAPE, room=64)
     rows = compare(tokens, data, tmp_path, passages=4, steps=1)
     assert [(row["key"], row["size"], row["layer"], row["landmarks"]) for row in rows] == [
         ("landmark", 8, 1, 1), ("landmark", 16, 1, 1), ("landmark", 32, 1, 2), ("landmark", 16, 1, 2),

@@ -10,8 +10,8 @@ import torch
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import cached
 from model.checkpoint.load import load_backbone
-from model.inference.prefill import prefill_batch
 from model.inference.prompt import encode_prompt
+from research.prefill_batch import prefill_batch
 from research.train.convert.init_from_encoder import Encoder
 from research.train.data.batches.distillation_batches import DistillationBatchMaker
 from research.train.data.batches.question_batches import QuestionBatchMaker

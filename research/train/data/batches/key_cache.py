@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from model.attention.block_grid import num_blocks
 from model.checkpoint.landmark_model import LandmarkModel
-from model.inference.prefill import prefill_batch
+from research.prefill_batch import prefill_batch
 from research.train.data.token_cosines import TokenCosines
 
 NO_TOKEN = -1
