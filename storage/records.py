@@ -118,7 +118,7 @@ class NewBlock:
 
 @dataclass(frozen=True)
 class Block:
-    """`ordinal` counts from 0 within the document, `index_in_shard` within the shard file."""
+    """`ordinal` counts from 0 within the document, `index_in_shard` within the file named `shard`."""
 
     id: int
     document_id: str

@@ -1,4 +1,5 @@
-"""Shards: which file holds which blocks of which document. Used by workers and the index; users get `memory.py`."""
+"""Shards: which file holds which blocks of which document. For workers and the index, which see
+all; `memory.py` has what a person may read."""
 
 from __future__ import annotations
 

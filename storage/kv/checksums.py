@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+
+from storage.kv.format import KVLayout
 
 
 class PieceChecks:
@@ -50,9 +53,14 @@ class PieceChecks:
         return right_P
 
 
-def piece_seed(fingerprint: str, name: str, layer: int, head: int, block: int) -> int:
-    """Initial value of a piece's crc32, which binds its bytes to the model, the file and their place in it."""
-    return zlib.crc32(struct.pack("<III", layer, head, block), shard_seed(fingerprint, name))
+def piece_seeds(fingerprint: str, name: str, layout: KVLayout, num_blocks: int) -> Iterator[int]:
+    """Initial values of the crc32 of all pieces of a file, in order: each binds a piece's bytes to the model, the file
+    and their place in it."""
+    seed = shard_seed(fingerprint, name)
+    for layer in layout.layers:
+        for head in range(layout.kv_heads):
+            for block in range(num_blocks):
+                yield zlib.crc32(struct.pack("<III", layer, head, block), seed)
 
 
 def shard_seed(fingerprint: str, name: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.kv.checksums import piece_seed
+from storage.kv.checksums import piece_seeds
 from storage.kv.format import (
     KVLayout,
     dequantise,
@@ -31,18 +31,16 @@ def encode_shard(
     _check_shapes(layout, keys_NYGLD, values_NYGLD, lengths_N)
     num_blocks = len(lengths_N)
     pieces_offset = front_bytes(name, fingerprint, layout, num_blocks)
-    heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
-    contents = torch.empty(pieces_offset + len(heads) * num_blocks * layout.piece_bytes, dtype=torch.uint8)
+    num_pieces = len(layout.layers) * layout.kv_heads * num_blocks
+    contents = torch.empty(pieces_offset + num_pieces * layout.piece_bytes, dtype=torch.uint8)
     pieces_YGN = contents[pieces_offset:].view(len(layout.layers), layout.kv_heads, num_blocks, layout.piece_bytes)
     _fill_pieces(pieces_YGN, layout, keys_NYGLD, values_NYGLD, lengths_N.cpu())
     landmarks_NYGD = keys_NYGLD[..., -1, :].cpu().to(layout.landmark_dtype).contiguous()
     _require_finite(landmarks_NYGD, "landmark keys")
 
     pieces = pieces_YGN.view(-1, layout.piece_bytes).numpy()
-    checksums = np.empty(len(pieces), "<u4")
-    places = ((layer, head, block) for layer, head in heads for block in range(num_blocks))
-    for index, place in enumerate(places):
-        checksums[index] = zlib.crc32(pieces[index], piece_seed(fingerprint, name, *place))
+    seeds = piece_seeds(fingerprint, name, layout, num_blocks)
+    checksums = np.fromiter(map(zlib.crc32, pieces, seeds), "<u4", num_pieces)
     sections = {
         "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
         "landmarks": landmarks_NYGD.view(-1).view(torch.uint8).numpy().tobytes(),

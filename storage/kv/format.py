@@ -174,8 +174,13 @@ class KVLayout:
     @property
     def block_bytes(self) -> int:
         """Size of one block on disk, without its share of the shard's header."""
+        return len(self.layers) * self.kv_heads * self.piece_bytes + sum(self.section_bytes(1).values())
+
+    def section_bytes(self, num_blocks: int) -> dict[str, int]:
+        """Size of each of the `SECTIONS` of a shard, without padding."""
         heads = len(self.layers) * self.kv_heads
-        return heads * (self.piece_bytes + self.head_dim * self.landmark_dtype.itemsize + 4) + 4
+        landmarks = heads * self.head_dim * self.landmark_dtype.itemsize
+        return {"lengths": 4 * num_blocks, "landmarks": landmarks * num_blocks, "checksums": 4 * heads * num_blocks}
 
     def blocks_per_shard(self, shard_bytes: int) -> int:
         """How many blocks fit a shard of about `shard_bytes`; at least one."""
@@ -239,12 +244,7 @@ def encode_front(
 
 
 def _header(name: str, fingerprint: str, layout: KVLayout, num_blocks: int, sections: Mapping[str, bytes]) -> Header:
-    heads = len(layout.layers) * layout.kv_heads
-    sizes = {
-        "lengths": 4 * num_blocks,
-        "landmarks": num_blocks * heads * layout.head_dim * layout.landmark_dtype.itemsize,
-        "checksums": 4 * num_blocks * heads,
-    }
+    sizes = layout.section_bytes(num_blocks)
     offset = _padded(PREFIX.size + 1024 + 8 * len(layout.layers) + len(name) + len(fingerprint))
     places: dict[str, Any] = {}
     for which in SECTIONS:

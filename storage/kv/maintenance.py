@@ -8,7 +8,6 @@ encoded again: not a bit of the memory changes.
 from __future__ import annotations
 
 import hashlib
-import math
 import zlib
 from collections.abc import Mapping
 from io import BufferedIOBase
@@ -20,12 +19,10 @@ from numpy.typing import NDArray
 from storage.blobs.files import OpenFile
 from storage.blobs.protocol import Blobs
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard
-from storage.kv.checksums import piece_seed
+from storage.kv.checksums import piece_seeds
 from storage.kv.codec import decode_pieces
 from storage.kv.format import PREFIX, SECTIONS, Header, KVLayout, decode_header, decode_prefix, encode_front
 from storage.kv.shard import MOST_AT_ONCE, OpenShard, missing
-
-_AT_ONCE = 256  # pieces
 
 
 def renamed(contents: bytes, name: str, *, fingerprint: str, layout: KVLayout) -> tuple[bytes, bytes, list[int]]:
@@ -46,8 +43,8 @@ def renamed(contents: bytes, name: str, *, fingerprint: str, layout: KVLayout) -
         raise _damaged(header.name, "lengths", "a block holds too many tokens, or none")
     _require_finite(header, torch.frombuffer(bytearray(sections["landmarks"]), dtype=layout.landmark_dtype))
     pieces = np.frombuffer(contents, np.uint8, offset=header.pieces_offset).reshape(-1, layout.piece_bytes)
-    for first in range(0, len(pieces), _AT_ONCE):
-        raw_P = torch.from_numpy(pieces[first : first + _AT_ONCE].copy())
+    for first in range(0, len(pieces), MOST_AT_ONCE):
+        raw_P = torch.from_numpy(pieces[first : first + MOST_AT_ONCE].copy())
         for numbers_PLD in decode_pieces(raw_P, layout):
             _require_finite(header, numbers_PLD)
     sections["checksums"] = _checksums(header, sections["checksums"], pieces, name)
@@ -65,29 +62,26 @@ def _header(contents: bytes) -> Header:
 
 def _section(contents: bytes, header: Header, which: str) -> bytes:
     """Its bytes, without padding."""
-    place, heads = getattr(header, which), len(header.layout.layers) * header.layout.kv_heads
-    sizes = {
-        "lengths": 4 * header.num_blocks,
-        "landmarks": math.prod(header.shape_NYGD) * header.layout.landmark_dtype.itemsize,
-        "checksums": 4 * header.num_blocks * heads,
-    }
+    place, size = getattr(header, which), header.layout.section_bytes(header.num_blocks)[which]
     inside = 0 <= place.offset <= place.offset + place.size <= header.pieces_offset
     body = contents[place.offset : place.offset + place.size] if inside else b""
-    if len(body) < sizes[which] or zlib.crc32(body) != place.crc32:
+    if len(body) < size or zlib.crc32(body) != place.crc32:
         raise _damaged(header.name, which, "its checksum does not match")
-    return body[: sizes[which]]
+    return body[:size]
 
 
 def _checksums(header: Header, old: bytes, pieces: np.ndarray, name: str) -> bytes:
     """Of all pieces for the new name, after those for the old one were found right."""
-    layout, expected = header.layout, np.frombuffer(old, "<u4")
-    new = np.empty(len(pieces), "<u4")
-    heads = [(layer, head) for layer in layout.layers for head in range(layout.kv_heads)]
-    places = ((layer, head, block) for layer, head in heads for block in range(header.num_blocks))
-    for index, place in enumerate(places):
-        if zlib.crc32(pieces[index], piece_seed(header.fingerprint, header.name, *place)) != expected[index]:
-            raise _damaged(header.name, "piece", "its checksum does not match")
-        new[index] = zlib.crc32(pieces[index], piece_seed(header.fingerprint, name, *place))
+    found, new = (
+        np.fromiter(
+            map(zlib.crc32, pieces, piece_seeds(header.fingerprint, each, header.layout, header.num_blocks)),
+            "<u4",
+            len(pieces),
+        )
+        for each in (header.name, name)
+    )
+    if found.tobytes() != old:
+        raise _damaged(header.name, "piece", "its checksum does not match")
     return new.tobytes()
 
 

@@ -113,7 +113,7 @@ class OpenShard:
         return body
 
     def places(self, layer_index: int, heads_P: NDArray[np.int64], blocks_P: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Piece numbers, in file order."""
+        """The number of each piece: pieces are numbered as they stand in the file, [layer][head][block]."""
         header = self.header
         assert ((heads_P >= 0) & (heads_P < header.layout.kv_heads)).all(), (self.name, heads_P)
         assert ((blocks_P >= 0) & (blocks_P < header.num_blocks)).all(), (self.name, blocks_P)

@@ -3,10 +3,10 @@
     store = KVBlockStore(home / "kv", layout, fingerprint.digest)
     shard = store.write(keys_NYGLD, values_NYGLD, lengths_N)           # durable, but not yet part of a document
     catalogue.commit_shard(document_id, shard, blocks)                 # now it is
-    keys_PLD, values_PLD = store.read_pieces(3, [(shard.name, 0, 7)])  # layer 3: head 0 of block 7
+    keys_NGLD, values_NGLD = store.read_many([(shard.name, 7)], 3)     # block 7 in layer 3
 
 - `layer` is always an absolute layer number, one of `layout.layers`.
-- Everything returned was verified; `DamagedMemory` is raised instead of returning wrong numbers.
+- A piece is verified when this store first reads it; `DamagedMemory` is raised instead of returning wrong numbers.
 - A store may be used by many threads, and several stores (in several processes) may share a folder.
 
 Axes: N stored blocks, P pieces (a block of one head), Y memory layers, G KV heads, L tokens in a block (landmark last),
@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -46,8 +46,7 @@ Rows: TypeAlias = dict[str, NDArray[np.int64]]
 class KVBlockStore:
     """See the module docstring. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
 
-    `check`: "first touch" verifies a piece when this store first reads it, "every read" each time. `max_open_files`:
-    None for a quarter of what the process may open. `blobs`: where the shards lie, if not in `folder`.
+    `max_open_files`: None: a quarter of what the process may open. `blobs`: where the shards lie, if not in `folder`.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class KVBlockStore:
         layout: KVLayout,
         fingerprint: str,
         *,
-        check: Literal["first touch", "every read"] = "first touch",
         max_open_files: int | None = None,
         blobs: Blobs | None = None,
     ):
@@ -64,7 +62,6 @@ class KVBlockStore:
         self.blobs: Blobs = FileBlobs(self.folder) if blobs is None else blobs
         self.layout = layout
         self.fingerprint = fingerprint
-        self._check_always = check == "every read"
         self._max_open_files = max_open_files or _most_open_files()
         self._open: OrderedDict[str, OpenShard] = OrderedDict()
         self._deletions = 0
@@ -102,7 +99,7 @@ class KVBlockStore:
         return f"{group}/{uuid.uuid4().hex}{SUFFIX}"
 
     def write_encoded(self, name: str, front: bytes, pieces: bytes, num_blocks: int) -> ShardFile:
-        """Store a shard whose bytes are complete (`kv.maintenance`). Raises `StoreFull` and `CannotWrite`."""
+        """Store a shard from bytes that `kv.maintenance.renamed` made. Raises `StoreFull` and `CannotWrite`."""
         contents = memoryview(front + pieces)
         self.blobs.create(name, contents)
         return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)
@@ -114,21 +111,22 @@ class KVBlockStore:
     ) -> tuple[Tensor, Tensor]:
         """keys_NGLD, values_NGLD of `(shard, block)` pairs, in the order asked for.
 
-        device: bytes are sent there as they are stored, and rounded numbers become float32 there.
-        """
-        keys_PLD, values_PLD = self._read(layer, *self._of_all_heads(refs), device)
-        shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
-        return keys_PLD.view(shape), values_PLD.view(shape)
-
-    def read_pieces(self, layer: int, pieces: Sequence[tuple[str, int, int]]) -> tuple[Tensor, Tensor]:
-        """keys_PLD, values_PLD of `(shard, head, block)` triples of one layer, in the order asked for.
-
-        Views of one buffer (each `[L, D]` is contiguous) in the stored dtype, or float32 if they were rounded. Raises
+        In the stored dtype, or float32 if they were rounded. device: bytes are sent there as they are stored. Raises
         `DamagedMemory`.
         """
-        names = [name for name, _, _ in pieces]
-        heads_P, blocks_P = np.array([(head, block) for _, head, block in pieces], np.int64).reshape(-1, 2).T
-        return self._read(layer, _rows_by_name(names), heads_P, blocks_P)
+        rows, heads_P, blocks_P = self._of_all_heads(refs)
+        shards = self._shards_of(rows)
+        raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
+        keys_PLD, values_PLD = decode_pieces(_sent(raw, device), self.layout)
+        if self.layout.exact_dtype is None:
+            landmarks_PD = torch.empty((len(raw), self.layout.head_dim), dtype=self.layout.landmark_dtype)
+            for name, rows_P in rows.items():
+                kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
+                places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
+                landmarks_PD[torch.from_numpy(rows_P)] = kept_NGD[places[0], places[1]]
+            keys_PLD[:, -1] = _sent(landmarks_PD, device).to(keys_PLD.dtype)
+        shape = (len(refs), self.layout.kv_heads, self.layout.block_size, self.layout.head_dim)
+        return keys_PLD.view(shape), values_PLD.view(shape)
 
     def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor:
         """keys_NGLD of `(shard, block)` pairs, in the order asked for, in `layout.landmark_dtype`.
@@ -150,26 +148,6 @@ class KVBlockStore:
         }
         blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
         return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
-
-    def _read(
-        self,
-        layer: int,
-        rows: Rows,
-        heads_P: NDArray[np.int64],
-        blocks_P: NDArray[np.int64],
-        device: torch.device | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        shards = self._shards_of(rows)
-        raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
-        keys_PLD, values_PLD = decode_pieces(_sent(raw, device), self.layout)
-        if self.layout.exact_dtype is None:
-            landmarks_PD = torch.empty((len(raw), self.layout.head_dim), dtype=self.layout.landmark_dtype)
-            for name, rows_P in rows.items():
-                kept_NGD = self._landmarks_of(shards[name])[:, self._layer_index[layer]]
-                places = torch.from_numpy(np.stack((blocks_P[rows_P], heads_P[rows_P])))
-                landmarks_PD[torch.from_numpy(rows_P)] = kept_NGD[places[0], places[1]]
-            keys_PLD[:, -1] = _sent(landmarks_PD, device).to(keys_PLD.dtype)
-        return keys_PLD, values_PLD
 
     def expect(self, names: Sequence[str]) -> None:
         """Lengths and landmarks of these shards are read next."""
@@ -193,7 +171,7 @@ class KVBlockStore:
         def read(name: str) -> None:
             rows_P = rows[name]
             places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
-            shards[name].read_pieces(raw.numpy(), places_P, rows_P, check=self._check_always)
+            shards[name].read_pieces(raw.numpy(), places_P, rows_P)
 
         self._for_each(read, list(rows))
         return raw

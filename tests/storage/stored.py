@@ -68,8 +68,8 @@ def read_blocks(store: KVBlockStore, shard: str, layer: int, blocks: Iterable[in
 
 def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: int) -> tuple[Tensor, Tensor]:
     """keys_LD, values_LD of one block of one head."""
-    keys_PLD, values_PLD = store.read_pieces(layer, [(shard, head, block)])
-    return keys_PLD[0], values_PLD[0]
+    keys_1GLD, values_1GLD = read_blocks(store, shard, layer, [block])
+    return keys_1GLD[0, head], values_1GLD[0, head]
 
 
 def header_of(store: KVBlockStore, shard: str) -> Header:

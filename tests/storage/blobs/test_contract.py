@@ -240,20 +240,20 @@ def test_a_store_knows_its_catalogue(books, blobs, url, tmp_path):
         )
 
 
-def test_reading_pieces_many_at_once_fills_each_row(blobs, url, tmp_path):
+def test_reading_many_blocks_at_once_fills_each_row(blobs, url, tmp_path):
     store = kv_store(blobs, tmp_path)
     shards = [write_shard(store, 9, seed, group=f"document {seed}") for seed in range(5)]
     rng = np.random.default_rng(3)
-    pieces = [(shards[rng.integers(5)].name, int(rng.integers(2)), int(rng.integers(9))) for _ in range(60)]
+    refs = [(shards[rng.integers(5)].name, int(rng.integers(9))) for _ in range(60)]
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
     for layer in LAYOUT.layers:
-        keys_PLD, values_PLD = reader.read_pieces(layer, pieces)
-        for row, (name, head, block) in enumerate(pieces):
+        keys_NGLD, values_NGLD = reader.read_many(refs, layer)
+        for row, (name, block) in enumerate(refs):
             seed = next(seed for seed, shard in enumerate(shards) if shard.name == name)
             keys_NYGLD, values_NYGLD, _ = random_blocks(LAYOUT, 9, seed)
             y = LAYOUT.layers.index(layer)
-            assert torch.equal(keys_PLD[row], keys_NYGLD[block, y, head].bfloat16())
-            assert torch.equal(values_PLD[row], values_NYGLD[block, y, head].bfloat16())
+            assert torch.equal(keys_NGLD[row], keys_NYGLD[block, y].bfloat16())
+            assert torch.equal(values_NGLD[row], values_NYGLD[block, y].bfloat16())
 
 
 def test_files_of_the_home_are_private(blobs, tmp_path):

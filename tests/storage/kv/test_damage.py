@@ -197,20 +197,6 @@ def test_a_damaged_size_of_the_header_does_not_become_a_huge_allocation(store):
         store.lengths(shard.name)
 
 
-def test_a_block_damaged_silently_after_its_first_read_is_found_when_every_read_is_checked(tmp_path):
-    store = KVBlockStore(tmp_path, LAYOUT, "fingerprint", check="every read")
-    shard = write_shard(store, NUM_BLOCKS)
-    path = tmp_path / shard.name
-    read_block(store, shard.name, 1, 0, 0)
-    state = path.stat()
-    with open(path, "r+b") as file:
-        file.seek(header_of(store, shard.name).pieces_offset)
-        file.write(b"\xff\xff")
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    with pytest.raises(DamagedBlock):
-        read_block(store, shard.name, 1, 0, 0)
-
-
 def test_a_file_cut_short_while_it_is_open_is_an_error_and_not_a_crash(store):
     shard = write_shard(store, NUM_BLOCKS)
     read_block(store, shard.name, 1, 0, 0)

@@ -54,8 +54,6 @@ def test_many_blocks_of_many_shards_come_in_the_order_asked_for(store):
             assert torch.equal(values_NGLD[n], written[s][1][block, y].bfloat16())
         keys_NGLD, _ = read_blocks(store, shards[0].name, layer, [2, 0])
         assert torch.equal(keys_NGLD[1], written[0][0][0, y].bfloat16())
-        keys_PLD, _ = store.read_pieces(layer, [(shards[1].name, 1, 2), (shards[0].name, 0, 1)])
-        assert torch.equal(keys_PLD[0], written[1][0][2, y, 1].bfloat16())
 
 
 @pytest.mark.parametrize("dtype", KV_DTYPES)
@@ -293,18 +291,18 @@ def test_a_reader_may_go_on_while_its_shard_is_deleted(store):
     assert torch.equal(read, expected)
 
 
-def test_pieces_are_the_same_in_any_order_and_number(store):
+def test_blocks_are_the_same_in_any_order_and_number(store):
     """However readings are joined: forwards, backwards, with gaps, twice, across shards, checked or not."""
     shards = [write_shard(store, 4, seed) for seed in range(2)]
-    every = [(shard.name, head, block) for shard in shards for head in range(LAYOUT.kv_heads) for block in range(4)]
-    wanted = {place: read_block(store, place[0], LAYOUT.layers[1], *place[1:]) for place in every}
+    every = [(shard.name, block) for shard in shards for block in range(4)]
+    wanted = {(name, block): read_blocks(store, name, LAYOUT.layers[1], [block]) for name, block in every}
     draw = random.Random(0)
     for _ in range(20):
         reader = draw.choice((store, KVBlockStore(store.folder, LAYOUT, store.fingerprint)))
-        pieces = draw.choices(every, k=draw.randrange(1, 12))
-        keys_PLD, values_PLD = reader.read_pieces(LAYOUT.layers[1], pieces)
-        assert torch.equal(keys_PLD, torch.stack([wanted[piece][0] for piece in pieces]))
-        assert torch.equal(values_PLD, torch.stack([wanted[piece][1] for piece in pieces]))
+        refs = draw.choices(every, k=draw.randrange(1, 12))
+        keys_NGLD, values_NGLD = reader.read_many(refs, LAYOUT.layers[1])
+        assert torch.equal(keys_NGLD, torch.cat([wanted[ref][0] for ref in refs]))
+        assert torch.equal(values_NGLD, torch.cat([wanted[ref][1] for ref in refs]))
 
 
 def test_threads_share_a_store(store):
