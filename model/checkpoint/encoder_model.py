@@ -125,7 +125,7 @@ class EncoderModel(LandmarkModel):
 
     @torch.no_grad()
     def fill_cache(self, ids_BT: Tensor, context: LandmarkContext, cache: DynamicCache) -> None:
-        """Keys of whole blocks, each with its landmark's place behind it; values are zeros."""
+        """Keys of whole blocks: a token's is its state, a landmark's the direction of their sum. Values are zeros."""
         size = self.config.block_size
         valid_BT = torch.ones_like(ids_BT, dtype=torch.bool) if context.valid_BK is None else context.valid_BK
         token_T = torch.arange(ids_BT.shape[1], device=ids_BT.device) % size < size - 1

@@ -1,9 +1,9 @@
 """A growing text: raw tokens in, hidden states out; it handles landmarks and windows.
 
-Under *library* positions all tokens stay in the local window, and a stored memory is read. Under all others a memory
-that grows is that of the text itself: finished blocks move into it after each window, as in the published
-implementation, so that the local window starts with the unfinished block. A memory that does not grow, such as a
-library, precedes the text, which stays in the local window.
+Under *library* positions all tokens stay in the local window, and a stored memory is read. Under *paper* positions a
+memory that grows (`TextMemory`) is that of the text itself: finished blocks move into it after each window, as in the
+published implementation, so that the local window starts with the unfinished block. A memory that does not grow, such
+as a library, precedes the text, which stays in the local window.
 
 Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
 """
