@@ -131,10 +131,6 @@ class Block:
     shard: str
     index_in_shard: int
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.tokens)
-
 
 @dataclass(frozen=True)
 class ShardFile:

@@ -177,14 +177,6 @@ class LandmarkModel(BackboneModel):
         with suppress(LastLayerReached):
             self.encode(ids_BT, context, cache)
 
-    def search_queries(self, ids_BT: Tensor) -> dict[int, Tensor]:
-        """queries_BHTD by layer of texts encoded without a memory, as `MemoryReader.search` takes them: the product
-        with an un-rotated landmark key is the landmark's logit under library positions."""
-        context = self.context(policy=SelectionPolicy())
-        context.search_queries = {}
-        self.encode(ids_BT, context)
-        return context.search_queries
-
     def token_queries(self, queries_YHQD: Tensor) -> Tensor:
         """queries_QWGD for late interaction: weighted as in search and summed over the heads that share keys."""
         searched = [self.memory_layers.index(layer) for layer in self.searched_layers]

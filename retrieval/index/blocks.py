@@ -228,11 +228,6 @@ class BlockCache:
     def size_bytes(self) -> int:
         return self._blocks.size_bytes + self._keys.size_bytes
 
-    @property
-    def places_per_layer(self) -> int:
-        """Blocks of a layer that are kept with keys and values."""
-        return self._blocks.places_per_layer
-
     def read(
         self, layer: int, ids_U: np.ndarray, refs_U: Sequence[tuple[str, int]], pick_BGXS: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -299,10 +294,6 @@ class StoredMemoryReader:
     @property
     def num_blocks(self) -> int:
         return self._snapshot.num_blocks if self._positions is None else len(self._positions)
-
-    def block_ids(self) -> np.ndarray:
-        """Catalogue id of each of the reader's blocks."""
-        return self._blocks.ids_N if self._positions is None else self._blocks.ids_N[self._positions]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         if self._positions is None:

@@ -30,7 +30,7 @@ from storage.catalogue.shards import ShardRepository
 from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.terms import TermRepository
 from storage.catalogue.users import UserRepository
-from storage.migrations.upgrade import HEAD, backup, bring_up_to_date
+from storage.migrations.upgrade import HEAD, bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
 __all__ = ["LEASE_SECONDS", "Catalogue"]
@@ -91,10 +91,6 @@ class Catalogue(
         """Raises `PermissionDenied`."""
         self.require_administrator()
         return self._database
-
-    def backup(self, path: Path) -> Path:
-        """Copy a SQLite catalogue to `path`, even while it is in use."""
-        return backup(self._database, path)
 
     def close(self) -> None:
         self._database.close()

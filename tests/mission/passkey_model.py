@@ -23,11 +23,11 @@ from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
+from research.landmark_models import with_config
 from research.train.data.tokenizer import train_tokenizer
 from research.train.evaluation.passkey import FILLER
 from research.train.recipes.presets import Architecture, RowSettings
 from research.train.recipes.pretrain import new_model
-from research.with_config import with_config
 
 STORED = Path(__file__).resolve().parents[1] / "golden" / "passkey"
 QUESTION = "What is the pass key? The pass key is"

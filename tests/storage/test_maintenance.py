@@ -9,6 +9,7 @@ from sqlalchemy import update
 from storage.blobs.files import TEMPORARY
 from storage.catalogue.schema import documents, shards
 from storage.maintenance import compact, database_problems, orphans, verify
+from storage.migrations.upgrade import backup
 from tests.storage.stored import add_ready, collect_garbage, new_document, sqlite_only, write_shard
 
 HOUR = 3600
@@ -105,7 +106,7 @@ def test_orphans_are_listed_and_removed_but_not_young_ones(home):
 @sqlite_only
 def test_old_backups_go_because_they_hold_what_was_deleted(home, tmp_path):
     catalogue, store = home
-    old, young = (catalogue.backup(tmp_path / "backups" / f"{name}.sqlite3") for name in ("old", "young"))
+    old, young = (backup(catalogue.database, tmp_path / "backups" / f"{name}.sqlite3") for name in ("old", "young"))
     age(old, 31 * 24 * HOUR)
     size_bytes = old.stat().st_size
     assert collect_garbage(catalogue, store.folder.parent).freed_bytes == size_bytes

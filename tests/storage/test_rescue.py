@@ -13,6 +13,7 @@ from storage.catalogue.database import Database
 from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
 from storage.maintenance import verify
+from storage.migrations.upgrade import backup
 from storage.records import Document, Principal
 from storage.recovery import NothingToRescueFrom, needs_rescue, rescue, sidecar_name, write_sidecar
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only, write_shard
@@ -126,7 +127,7 @@ def test_what_was_deleted_after_the_backup_does_not_come_back(books):
 
 def test_an_older_copy_in_the_place_of_the_newest_is_brought_up_to_date(books, tmp_path):
     books.add(1)
-    copy = books.catalogue.backup(tmp_path / "copy.sqlite3")
+    copy = backup(books.catalogue.database, tmp_path / "copy.sqlite3")
     new = books.add(2)
     books.lose(backups=True)
     for path in books.home.glob("cairn.sqlite3*"):

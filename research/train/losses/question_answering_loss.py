@@ -21,11 +21,11 @@ from transformers import DynamicCache
 
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, cached
+from research.landmark_models import search_queries, with_config
 from research.train.data.batches.batch_types import QuestionBatch
 from research.train.data.packing import IGNORED
 from research.train.losses.next_token import sampled_token_loss
 from research.train.losses.ranking_loss import ranking_loss
-from research.with_config import with_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ def _blocks(kv_RGTD: Tensor, blocks_per_row: int) -> Tensor:
 def _scores(trainee: AnswerTrainer, batch: QuestionBatch, landmarks_YNGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """scores_YQN against the batch, scores_YQM against kept landmarks, and which of the latter do not count."""
     model = trainee.model
-    found = model.search_queries(batch.asked_QT)
+    found = search_queries(model, batch.asked_QT)
     queries_YQHD = torch.stack(
         [torch.einsum("qhtd,qt->qhd", found[layer].float(), batch.asked_mean_QT) for layer in model.memory_layers]
     )

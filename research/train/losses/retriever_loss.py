@@ -27,6 +27,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from transformers import DynamicCache
 
 from model.checkpoint.landmark_model import LandmarkModel, cached
+from research.landmark_models import search_queries
 from research.train.data.batches.batch_types import DistillationBatch
 from research.train.data.token_cosines import TokenCosines
 from research.train.losses.next_token import sampled_token_loss
@@ -78,7 +79,7 @@ def retriever_loss(
     keys_NLE = _side_by_side(cached(cache, layer)[0]).unflatten(1, (-1, size)).flatten(0, 1)
     model.encode(batch.titles_RT, model.context(), title_cache)
     titles_RTE = _side_by_side(cached(title_cache, layer)[0])
-    queries_QTE = _side_by_side(model.search_queries(batch.question_ids_QT)[layer])
+    queries_QTE = _side_by_side(search_queries(model, batch.question_ids_QT)[layer])
     span_queries_Q2E = span_queries(queries_QTE, batch.question_mask_QT)
     with torch.autocast(model.device.type, enabled=False):
         cosines = TokenCosines.of(queries_QTE, batch.question_mask_QT, keys_NLE[:, :-1])

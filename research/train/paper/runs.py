@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
+from research.landmark_models import with_config
 from research.train.data.documents import open_token_file, read_documents, write_token_file
 from research.train.data.packing import TokenRows
 from research.train.data.tokenizer import load_tokenizer, train_tokenizer
@@ -26,7 +27,6 @@ from research.train.paper.made_sets import MADE_SETS, MadeSet
 from research.train.paper.sizes import Size
 from research.train.recipes.presets import RowSettings, load_preset
 from research.train.recipes.pretrain import new_model, open_tokenizer, plain_tokens
-from research.with_config import with_config
 
 Row = dict[str, Any]
 TOKENIZER_DOCUMENTS = 16

@@ -13,12 +13,12 @@ from torch import nn
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
+from research.landmark_models import with_config
 from research.train.engine.trainer import TrainingResult, run_training
 from research.train.losses.next_token import next_token_loss
 from research.train.recipes.export import export, training_device
 from research.train.recipes.presets import LoraSettings, Preset
 from research.train.recipes.pretrain import heldout_loss, rows_of
-from research.with_config import with_config
 
 ADAPTER = "landmark"
 

@@ -9,7 +9,7 @@ import torch
 from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.block_sizes import Cut, Landmarks, TextsRead, compare, figures_of, learn, ranks_of, states_of
 from research.landmark_lm.sources import Tokens
-from research.with_config import with_config
+from research.landmark_models import with_config
 from tests.research.landmark_lm.conftest import SHAPE
 
 WIDTH, NAMES = 48, 24

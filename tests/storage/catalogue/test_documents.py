@@ -375,4 +375,4 @@ def test_a_block_spans_pages_with_a_box_on_each(home):
     shard = catalogue.commit_shard(document_id, write_shard(store, 1), [NewBlock(0, 4, (1, 2), boxes)])
     block = catalogue.blocks_by_id(shard.block_ids)[shard.first_block_id]
     assert block.boxes == ((0, 0.12346, 0.9, 0.5, 1.0), (1, 0.0, 0.0, 0.5, 0.1))
-    assert block.num_tokens == 2
+    assert block.tokens == (1, 2)

@@ -13,7 +13,7 @@ import pytest
 from storage.catalogue import Catalogue
 from storage.catalogue.home import Home
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
-from storage.migrations.upgrade import HEAD
+from storage.migrations.upgrade import HEAD, backup
 from tests.storage.stored import (
     add_ready,
     collect_garbage,
@@ -114,14 +114,14 @@ def test_an_older_copy_is_refused_whatever_came_since(filled, tmp_path):
     for number, change in enumerate(("submit", "read", "delete")):
         copy = tmp_path / "copy.sqlite3"
         catalogue, store = open_home(filled)
-        shutil.copy(catalogue.backup(copy), tmp_path / "before.sqlite3")
+        shutil.copy(backup(catalogue.database, copy), tmp_path / "before.sqlite3")
         if change == "submit":
             catalogue.add_document(new_document(10 + number))
         elif change == "read":
             add_ready(catalogue, store, 10 + number)
         else:
             catalogue.delete_documents([catalogue.documents()[0].id])
-        newest = catalogue.backup(tmp_path / f"newest-{number}.sqlite3")
+        newest = backup(catalogue.database, tmp_path / f"newest-{number}.sqlite3")
         catalogue.close()
         shutil.copy(copy, without_catalogue(filled) / "cairn.sqlite3")
         refused(filled, "an older copy")
@@ -131,7 +131,7 @@ def test_an_older_copy_is_refused_whatever_came_since(filled, tmp_path):
 
 def test_a_copy_with_only_newer_answers_missing_is_accepted(filled, tmp_path):
     catalogue, _ = open_home(filled)
-    copy = catalogue.backup(tmp_path / "copy.sqlite3")
+    copy = backup(catalogue.database, tmp_path / "copy.sqlite3")
     catalogue.save_answer(question="q", text="a", body="{}", document_ids=[])
     catalogue.close()
     shutil.copy(copy, without_catalogue(filled) / "cairn.sqlite3")

@@ -20,7 +20,7 @@ from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
 from storage.catalogue.schema import metadata
 from storage.errors import CatalogueTooNew
-from storage.migrations.upgrade import HEAD, MIGRATIONS, bring_up_to_date, revision
+from storage.migrations.upgrade import HEAD, MIGRATIONS, backup, bring_up_to_date, revision
 from storage.properties import condition
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
 
@@ -164,7 +164,7 @@ def test_many_processes_may_open_a_new_catalogue_at_once(tmp_path):
 def test_a_backup_made_while_writing_is_a_sound_catalogue(home, tmp_path):
     catalogue, store = home
     document = add_ready(catalogue, store)
-    path = catalogue.backup(tmp_path / "copies" / "copy.sqlite3")
+    path = backup(catalogue.database, tmp_path / "copies" / "copy.sqlite3")
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert connection.execute("SELECT id FROM documents").fetchall() == [(document.id,)]

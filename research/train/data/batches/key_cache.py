@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from model.attention.block_grid import num_blocks
 from model.checkpoint.landmark_model import LandmarkModel
+from research.landmark_models import search_queries
 from research.prefill_batch import prefill_batch
 from research.train.data.token_cosines import TokenCosines
 
@@ -147,7 +148,7 @@ def _encode(model: LandmarkModel, questions: Sequence[Sequence[int]]) -> list[Te
         ids = [torch.tensor([*prompts[number].ids, end]) for number in chosen]
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
         assert padded.shape[1] < model.config.block_size, "a question fits into a block, so no landmark stands in it"
-        queries_QTE = model.search_queries(padded.to(model.device))[layer].transpose(1, 2).flatten(2).half().cpu()
+        queries_QTE = search_queries(model, padded.to(model.device))[layer].transpose(1, 2).flatten(2).half().cpu()
         for number, queries_TE, length in zip(chosen, queries_QTE, map(len, ids), strict=True):
             encoded[number] = queries_TE[prompts[number].question.start : length].clone()
     return encoded
