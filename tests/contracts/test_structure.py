@@ -26,10 +26,20 @@ _PATH = re.compile(r"`((?:app|model|retrieval|storage|tests|benchmarks|docs)/[\w
 _HISTORY = ("docs/experiments.md", "benchmarks/results/")
 
 
-def test_no_function_is_long() -> None:
+@pytest.fixture(scope="module")
+def nodes() -> dict[Path, list[ast.AST]]:
+    """Of all `FILES`, parsed once: it takes seconds."""
+    return {path: _nodes(path) for path in FILES}
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def test_no_function_is_long(nodes: dict[Path, list[ast.AST]]) -> None:
     long = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes[path]:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 name = f"{_relative(path)}::{node.name}"
@@ -65,10 +75,10 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle
 
 
-def test_no_code_unpickles_anything() -> None:
+def test_no_code_unpickles_anything(nodes: dict[Path, list[ast.AST]]) -> None:
     """`import pickle` is refused by the import contracts; torch and numpy could do it behind our back."""
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes[path]:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
                 assert name not in ("torch.load", "torch.save"), f"{_relative(path)} calls {name}"
@@ -78,11 +88,11 @@ def test_no_code_unpickles_anything() -> None:
                 ), f"{_relative(path)} passes {node.arg}"
 
 
-def test_no_checkpoint_is_opened_with_its_own_code() -> None:
+def test_no_checkpoint_is_opened_with_its_own_code(nodes: dict[Path, list[ast.AST]]) -> None:
     """Unless it is told not to, transformers asks on standard input, and a "y" runs what the checkpoint brings."""
     opened = 0
     for path in (*FILES, *(ROOT / "benchmarks").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes.get(path) or _nodes(path):
             function = node.func if isinstance(node, ast.Call) else None
             if not isinstance(function, ast.Attribute) or function.attr != "from_pretrained":
                 continue
@@ -93,36 +103,36 @@ def test_no_checkpoint_is_opened_with_its_own_code() -> None:
     assert opened > 5
 
 
-def test_tests_reach_into_nothing_private_but_of_the_package_that_they_test() -> None:
+def test_tests_reach_into_nothing_private_but_of_the_package_that_they_test(nodes: dict[Path, list[ast.AST]]) -> None:
     """tests/retrieval/index tests what lies below retrieval/index. Names that nobody here gives are of other projects:
     `os._exit`."""
     homes = defaultdict(set)
     for path in FILES:
-        for name in _given_names(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in _given_names(nodes[path]):
             homes[name].add(_relative(path.parent).replace("research/train", "research") + "/")
     tested = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     reaches = {
         f"{_relative(path)}:{line} {name}"
         for path in tested
-        for line, name in _private_names_of_others(ast.parse(path.read_text(encoding="utf-8")))
+        for line, name in _private_names_of_others(_nodes(path))
         if name in homes and not any(home.startswith(_relative(path.parent)[6:] + "/") for home in homes[name])
     }
     assert reaches == set() and len(tested) > 100 and len(homes) > 1000
 
 
-def _given_names(tree: ast.AST) -> Iterator[str]:
+def _given_names(nodes: list[ast.AST]) -> Iterator[str]:
     """Of what a file defines and assigns."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
             yield node.attr if isinstance(node, ast.Attribute) else node.id
 
 
-def _private_names_of_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _private_names_of_others(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """The line and the name, wherever one that begins with an underscore is read of anything but `self`, imported, or
     replaced by name: `monkeypatch.setattr("package.module._name", ...)`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         names = list[str]()
         if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
             names = [node.attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import threading
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,12 +27,17 @@ OLE = b"\xd0\xcf\x11\xe0" + bytes(2000)
 needs_libreoffice = pytest.mark.skipif(program() is None, reason="LibreOffice is not installed")
 
 
+@cache
+def profile() -> tempfile.TemporaryDirectory[str]:
+    """LibreOffice's, filled at its first start, which takes a second longer than the next ones."""
+    return tempfile.TemporaryDirectory()
+
+
 def written_by_libreoffice(path: Path, suffix: str) -> Path:
     """The file in another format, in its place."""
-    with tempfile.TemporaryDirectory() as profile:
-        command = [program(), f"-env:UserInstallation={Path(profile).as_uri()}", "--headless"]
-        command += ["--convert-to", suffix[1:], "--outdir", path.parent, path]
-        subprocess.run(command, check=True, capture_output=True)
+    command = [program(), f"-env:UserInstallation={Path(profile().name).as_uri()}", "--headless"]
+    command += ["--convert-to", suffix[1:], "--outdir", path.parent, path]
+    subprocess.run(command, check=True, capture_output=True)
     path.unlink()
     return path.with_suffix(suffix)
 
