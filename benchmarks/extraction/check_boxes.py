@@ -82,11 +82,15 @@ def overprinted(ink_N4: np.ndarray) -> np.ndarray:
     result = np.zeros(len(ink_N4), dtype=bool)
     middle = (ink_N4[:, :2] + ink_N4[:, 2:]) / 2
     grown = ink_N4 + np.array([-1.0, -1.0, 1.0, 1.0])  # points
-    for i, centre in enumerate(middle):
-        covers = ((centre >= grown[:, :2]) & (centre <= grown[:, 2:])).all(axis=1)
-        covers[max(0, i - 3) : i + 4] = False  # neighbours in a word may touch
-        result[i] = covers.any()
-        result |= covers
+    number_N = np.arange(len(ink_N4))
+    for first in range(0, len(ink_N4), 256):
+        some = slice(first, first + 256)
+        x, y = middle[some, :1], middle[some, 1:]
+        covers = (x >= grown[:, 0]) & (y >= grown[:, 1]) & (x <= grown[:, 2]) & (y <= grown[:, 3])
+        behind = number_N[some, None] - number_N
+        covers &= np.abs(behind) > 3  # neighbours in a word may touch
+        result[some] |= covers.any(axis=1)
+        result |= (covers & (behind > 0)).any(axis=0)  # by a later one
     return result
 
 
