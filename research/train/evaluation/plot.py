@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from research.train.engine.run_log import read_log
 
 SERIES = {"loss": "training loss", "evaluation/loss": "held-out loss"}
@@ -14,6 +12,8 @@ def plot_run(run: Path, file: Path | None = None) -> Path:
 
     Raises ValueError if the run has no log.
     """
+    from matplotlib.figure import Figure  # slow to load
+
     log = run / "log.jsonl"
     if not log.is_file():
         raise ValueError(f"{log} does not exist: give the folder of a training run.")

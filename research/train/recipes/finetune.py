@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, LoraModel
-from peft.tuners.lora import LoraLayer
-from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import nn
 
 from model.checkpoint.landmark_model import LandmarkModel
@@ -69,6 +66,8 @@ def add_adapters(model: LandmarkModel, settings: LoraSettings) -> None:
 
     The landmark's rows of embedding and head are trained in full: they are new, so there is nothing to adapt.
     """
+    from peft import LoraConfig, LoraModel  # takes seconds to import, here and below
+
     landmark = model.config.landmark_token_id
     tied = model.backbone.get_input_embeddings().weight is model.backbone.get_output_embeddings().weight
     rows = {"embed_tokens": [landmark]} if tied else {"embed_tokens": [landmark], "lm_head": [landmark]}
@@ -84,6 +83,9 @@ def add_adapters(model: LandmarkModel, settings: LoraSettings) -> None:
 
 def merge_adapters(model: LandmarkModel) -> None:
     """Add adapters, if any, to the weights and take them out: an ordinary checkpoint is left, all of it trainable."""
+    from peft.tuners.lora import LoraLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
     inside: set[nn.Module] = set()
     for name, module in list(model.backbone.named_modules()):
         if module in inside:
