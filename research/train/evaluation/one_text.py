@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model.attention.memory import InMemoryReader, TextMemory
 from model.checkpoint.landmark_model import LandmarkModel
-from retrieval.index.offloaded_text import offloaded_text
+from research.offloaded_text import offloaded_text
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 from model.attention.memory import InMemoryReader, TextMemory
 from model.attention.selection import SelectionPolicy, Voters
 from model.inference.session import LandmarkSession, StepOutput
-from retrieval.index.offloaded_text import offloaded_text
+from research.offloaded_text import offloaded_text
 from tests.tiny_model import tiny_model
 
 TEXT = torch.randint(0, 250, (300,), generator=torch.Generator().manual_seed(3)).tolist()
