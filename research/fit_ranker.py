@@ -232,14 +232,14 @@ def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ran
 
 
 def ask_all(
-    questions: Path, documents: Path, home: Path, wanted: Callable[[int], bool]
+    questions: Path, documents: Path, home: Path, wanted: Callable[[int], bool], split: str = "train"
 ) -> Iterator[tuple[dict[str, Any], Shown]]:
-    """Train questions about documents of a wanted digest, asked of all train documents, with what was shown."""
+    """Questions of a split about documents of a wanted digest, asked of all its documents, with what was shown."""
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "quality"), str(questions)]
     held_by = importlib.import_module("held_out").held_by
 
     rows = [json.loads(line) for file in sorted(questions.glob("*.jsonl")) for line in file.open(encoding="utf-8")]
-    rows = [row for row in rows if row["split"] == "train"]
+    rows = [row for row in rows if row["split"] == split]
     file_of = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in documents.iterdir() if file.is_file()}
     if missing := {row["document"] for row in rows} - file_of.keys():
         raise ValueError(f"{documents} lacks {len(missing)} of the documents that are asked about.")

@@ -1,13 +1,15 @@
 """Teaches the reader by what search really finds for questions about documents.
 
-    python -m research.found_reader find --documents FOLDER --home DIR --out FILE [--share 5] [--untaught]
+    python -m research.found_reader find --documents FOLDER --home DIR --out FILE
+        [--share 5] [--untaught] [--split train]
     python -m research.found_reader read --sets FOLDER --out FILE
     python -m research.found_reader train --found FILE --sets FILE --data FOLDER --reader FOLDER --out FOLDER
         [--most 500 --judged FILE]
 
-`find` asks the train questions of a library (see `research.fit_ranker`) and writes, a line a question, the windows that
-the reader would be given, with the places of the answer. Documents whose digest `--share` divides are left out: the
-ranker is fitted on them, and a reader can be judged by them (`--untaught`). An answer counts where it stands in the
+`find` asks the questions of a split of a library (see `research.fit_ranker`; what a reader was judged by before may
+teach the next) and writes, a line a question, the windows that the reader would be given, with the places of the
+answer. Documents whose digest `--share` divides are left out: the ranker is fitted on them, and a reader can be judged
+by them (`--untaught`). An answer counts where it stands in the
 right document, in sentences that match the question nearly as well as the best one that holds it; windows that hold it
 elsewhere neither answer nor oppose.
 
@@ -272,9 +274,21 @@ def train(
 
 
 def find(
-    questions: Path, documents: Path, home: Path, share: int, tokenizer: Tokenizer, *, untaught: bool = False
+    questions: Path,
+    documents: Path,
+    home: Path,
+    share: int,
+    tokenizer: Tokenizer,
+    *,
+    untaught: bool = False,
+    split: str = "train",
 ) -> Iterator[FoundQuestion]:
-    for row, shown in ask_all(questions, documents, home, lambda number: (number % share == 0) == untaught):
+    """`share` 0: about all documents."""
+
+    def wanted(number: int) -> bool:
+        return not share or (number % share == 0) == untaught
+
+    for row, shown in ask_all(questions, documents, home, wanted, split):
         yield FoundQuestion(row["question"], windows_of(shown, row["answers"], tokenizer))
 
 
@@ -340,7 +354,8 @@ def main() -> None:
     one.add_argument("--questions", type=Path, default=ROOT / "benchmarks" / "questions" / "held_out")
     one.add_argument("--documents", type=Path, required=True)
     one.add_argument("--home", type=Path, required=True)
-    one.add_argument("--share", type=int, default=5)
+    one.add_argument("--share", type=int, default=5, help="leave one document in so many out; 0: none")
+    one.add_argument("--split", default="train")
     one.add_argument("--untaught", action="store_true", help="ask about the documents that are left out otherwise")
     two.add_argument("--sets", type=Path, required=True, help="folder of *.train.jsonl.xz")
     three.add_argument("--found", type=Path, required=True)
@@ -363,7 +378,7 @@ def main() -> None:
     tokenizer = load_span_reader(given.reader).tokenizer
     if given.command == "find":
         sources = (given.questions, given.documents, given.home, given.share, tokenizer)
-        write_found(find(*sources, untaught=given.untaught), given.out)
+        write_found(find(*sources, untaught=given.untaught, split=given.split), given.out)
     else:
         write_found(read_sets(given.sets, tokenizer), given.out)
 
