@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from model.reading.span_reader import FOLDER, FoundSpan, load_span_reader
-from research import found_reader
+from research import fit_ranker, found_reader
 from research.fit_ranker import Shown
 from research.found_reader import (
     FoundBatches,
     FoundQuestion,
     Window,
+    find,
     judge,
     read_found,
     read_sets,
@@ -105,3 +110,36 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     assert judged["answerable"] == sum(any(one.spans for one in each.windows) for each in questions)
     assert 0 <= judged["right"] <= 1
     load_span_reader(tmp_path / "run" / FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("split", "share", "untaught", "asked"),
+    [("train", 5, False, {"one"}), ("train", 5, True, {"five"}), ("test", 0, False, {"other"})],
+)
+def test_questions_of_a_split_are_asked_but_for_the_documents_that_are_left_out(
+    split: str, share: int, untaught: bool, asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    of_share: dict[bool, str] = {}
+    for number in range(40):  # until one digest is divided by five and one is not
+        content = f"text {number}".encode()
+        digest = hashlib.sha256(content).hexdigest()
+        if of_share.setdefault(int(digest, 16) % 5 == 0, digest) == digest:
+            (files / f"{number}.txt").write_bytes(content)
+    rows = [("one", of_share[False], "train"), ("five", of_share[True], "train"), ("other", of_share[False], "test")]
+    lines = [
+        json.dumps({"question": name, "document": digest, "split": each, "answers": []}) for name, digest, each in rows
+    ]
+    (tmp_path / "questions.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    library = SimpleNamespace(
+        documents=SimpleNamespace(submit=lambda file: SimpleNamespace(id=file.name)),
+        jobs=SimpleNamespace(run=lambda job: SimpleNamespace(document_id=job)),
+    )
+    monkeypatch.setattr(fit_ranker, "open_library", lambda settings: nullcontext(library))
+    monkeypatch.setattr(fit_ranker, "ask", lambda *given: shown())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "held_out", SimpleNamespace(held_by=lambda row: None))
+    tokenizer = tiny_reader([RIGHT, OTHER]).tokenizer
+    found = find(tmp_path, files, tmp_path / "home", share, tokenizer, untaught=untaught, split=split)
+    assert {each.text for each in found} == asked
