@@ -27,7 +27,7 @@ from app.preferences import TopK
 from retrieval.errors import CairnError
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
-from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer
+from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer, QuotedSentence
 from retrieval.types.records import Scope
 from storage.names import unknown_name
 
@@ -189,9 +189,12 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "outcome": answer.outcome,
         "decided_by": answer.decided_by,
         "memory_share": answer.memory_share,
-        "other_sentences": [
-            {**other.passage.to_dict(*_OF_PASSAGES), "short_answer": other.short} for other in answer.other_sentences
-        ],
+        "other_sentences": [_sentence(other) for other in answer.other_sentences],
+        "earlier_version": None if answer.earlier_version is None else _sentence(answer.earlier_version),
         "passages": [one.to_dict(*_OF_PASSAGES) for one in answer.passages or answer.near_misses],
         **written_row(answer),
     }
+
+
+def _sentence(quoted: QuotedSentence) -> dict[str, Any]:
+    return {**quoted.passage.to_dict(*_OF_PASSAGES), "short_answer": quoted.short}

@@ -35,10 +35,12 @@ from retrieval.types.answers import (
     DEFAULT_POSITIONS,
     DEFAULT_QUOTE,
     DEFAULT_VOTERS,
+    EARLIER_VERSION,
     NEEDS_WRITER,
     Answer,
     Passage,
     Progress,
+    QuotedSentence,
     outcome_note,
     set_aside_note,
     understood_note,
@@ -220,9 +222,8 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "id": identity,
         "answer": answer.text,
         "short_answer": answer.short,
-        "other_sentences": [
-            {**other.passage.to_dict(*_OF_PASSAGES), "short_answer": other.short} for other in answer.other_sentences
-        ],
+        "other_sentences": [_sentence(other) for other in answer.other_sentences],
+        "earlier_version": None if answer.earlier_version is None else _sentence(answer.earlier_version),
         "passages": [passage.to_dict(*_OF_PASSAGES) for passage in answer.passages],
         "near_misses": [] if answer.found else [passage.to_dict(*_OF_PASSAGES) for passage in answer.near_misses],
         "memory_share": round(answer.memory_share, 4),
@@ -235,6 +236,10 @@ def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
         "confidence": round(answer.confidence, 4),
         **written_row(answer),
     }
+
+
+def _sentence(quoted: QuotedSentence) -> dict[str, Any]:
+    return {**quoted.passage.to_dict(*_OF_PASSAGES), "short_answer": quoted.short}
 
 
 def read_questions(path: str) -> list[Question]:
@@ -325,6 +330,9 @@ def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> Answer:
         say(f"In short: {result.short}")
     if result.quotation is not None and result.writer is None:
         say(f"From: {place_line(result.quotation.passage)}")
+    if result.earlier_version is not None:
+        earlier = result.earlier_version.passage
+        say(f"\n{EARLIER_VERSION}: “{one_line(earlier.text, 400)}” ({place_line(earlier)})")
     if result.other_sentences:
         say("\nOther possible answers:")
         say("\n".join(passage_lines((other.passage for other in result.other_sentences), width=400)))

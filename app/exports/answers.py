@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from app.web.templates import TEMPLATES
 from retrieval.errors import CairnError
-from retrieval.types.answers import Answer, PageBox, Passage, outcome_note, set_aside_note, who_chose
+from retrieval.types.answers import (
+    EARLIER_VERSION,
+    Answer,
+    PageBox,
+    Passage,
+    outcome_note,
+    set_aside_note,
+    who_chose,
+)
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -70,6 +78,7 @@ def answer_as_html(library: Library, answer: Answer) -> str:
         model=answer.model.rstrip("/").rsplit("/", 1)[-1],  # without the folder in which it lies
         outcome_note=outcome_note(answer),
         set_aside_note=set_aside_note(answer),
+        earlier_version=EARLIER_VERSION,
         who_chose=who_chose(answer),
         attended=attended(answer),
         numbers={citation.passage: citation.number for citation in answer.citations},

@@ -20,6 +20,7 @@ from pathlib import Path
 from app.web import gradio_styles
 from retrieval.extraction.formats import FORMATS
 from retrieval.types.answers import (
+    EARLIER_VERSION,
     FOR_WRITERS,
     FROM_ITSELF,
     ONE_SENTENCE,
@@ -129,6 +130,7 @@ def page_words() -> str:
         "OUTCOMES": OUTCOMES,
         "WHO_CHOSE": WHO_CHOSE,
         "FROM_ITSELF": FROM_ITSELF,
+        "EARLIER_VERSION": EARLIER_VERSION,
         "FOR_WRITERS": FOR_WRITERS,
         "ONE_SENTENCE": ONE_SENTENCE,
         "WRITER_SET_UP": WRITER_SET_UP,

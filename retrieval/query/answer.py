@@ -85,6 +85,8 @@ class Answerer:
         question, loaded = self._question, self._workspace.opened
         tokens, reading = draft.tokens, draft.reading
         text = "".join(token.text for token in tokens).strip()
+        quotations = draft.quotations if tokens else ()
+        before = [one for one in quotations if one.earlier_version]
         return Answer(
             id=uuid4().hex,
             conversation_id=question.conversation_id,
@@ -124,13 +126,17 @@ class Answerer:
                 "index": self._index.kind,
             },
             created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            other_sentences=tuple(quoted_sentences(self._passages, draft, draft.quotations[1:])) if tokens else (),
-            quotation=next(quoted_sentences(self._passages, draft, draft.quotations[:1]), None) if tokens else None,
+            other_sentences=self._quoted(draft, [one for one in quotations[1:] if not one.earlier_version]),
+            quotation=next(iter(self._quoted(draft, quotations[:1])), None),
             outcome=draft.outcome if text or draft.interrupted else "not_found",
             decided_by=draft.decided_by,
             probability=draft.probability(draft.quotations[0].share) if text and draft.quotations else None,
             check=self._check(retrieved, draft),
+            earlier_version=next(iter(self._quoted(draft, before)), None),
         )
+
+    def _quoted(self, draft: DraftAnswer, quotations: Sequence[Quotation]) -> tuple[QuotedSentence, ...]:
+        return tuple(quoted_sentences(self._passages, draft, quotations))
 
     def _check(self, retrieved: Retrieved, draft: DraftAnswer) -> EvidenceCheck | None:
         """The effect of leaving out the block read most, compared with that of some others."""
@@ -242,7 +248,7 @@ def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[st
     """Keep the answer with its evidence. Raises `DeletedMeanwhile` if a document that it used is gone."""
     if answer.conversation_id is not None:
         workspace.catalogue.ensure_conversation(answer.conversation_id, answer.question)
-    others = [other.passage for other in answer.other_sentences]
+    others = [other.passage for other in (*answer.other_sentences, answer.earlier_version) if other is not None]
     shown = [passage.document_id for passage in (*answer.passages, *answer.near_misses, *others)]
     try:
         workspace.catalogue.save_answer(

@@ -23,7 +23,7 @@ from model.scoring.sentences import column_names
 from retrieval.index.terms import asked_terms, dates_in, terms_of
 from retrieval.query.numbered import in_numbered
 from retrieval.query.sentences import Sentence
-from retrieval.query.versions import later_shares, name_shares
+from retrieval.query.versions import earlier_versions, name_shares
 
 LEAST_PROBABILITY = 1e-9
 SHORTEST = 5
@@ -82,6 +82,12 @@ class Sentences:
         return in_numbered(self.asked.text, self.texts, self.documents, [each.start for each in self.items])
 
     @cached_property
+    def earlier(self) -> dict[int, list[int]]:
+        """By number, the sentences that say the same in earlier versions, see `earlier_versions`."""
+        names = self.names or [""] * len(self.items)
+        return earlier_versions(self.asked.text, names, [each.text for each in self.items])
+
+    @cached_property
     def others(self) -> list[bool]:
         """Whether a sentence is about another row or numbered part than the one that the question names."""
         names = [column_names(each.text) for each in self.items]
@@ -111,8 +117,7 @@ def name_match(sentences: Sentences) -> Tensor:
 
 def later_version(sentences: Sentences) -> Tensor:
     """0 or 1: whether another version says the same with other numbers, and this one is the later."""
-    names = sentences.names or [""] * len(sentences.items)
-    return later_shares(sentences.asked.text, names, [each.text for each in sentences.items])
+    return torch.tensor([number in sentences.earlier for number in range(len(sentences.items))], dtype=torch.float32)
 
 
 def term_overlap(sentences: Sentences) -> Tensor:

@@ -116,7 +116,8 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
 
 
 def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
-    """Quotations of the best sentences: a sure one alone, a guess with its surroundings."""
+    """Quotations of the best sentences: a sure one alone, a guess with its surroundings. Behind them, what an
+    earlier version of its document says instead of the best one, if any does."""
     sentences, scores_S = scored.sentences, scored.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
@@ -129,6 +130,11 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
         best = _with_context(items, _without(scores_S, sentences.others), best)
         quoted = {*best[1].antecedent, *best[1].continuation}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
+    earlier = sentences.earlier.get(best[0], [])
+    said_before = max(earlier, key=lambda number: scores_S[number], default=None)
+    shown = [each for each in chosen if each[0] != said_before][:count]
+    if said_before is not None:
+        shown.append((said_before, items[said_before], answer_spans[said_before]))
     return [
         replace(
             sentence.quoted(
@@ -140,8 +146,9 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
             share=float(shares_S[number]),
             features=scored.answer_features(number),
             sure=scored.is_sure(number),
+            earlier_version=number == said_before,
         )
-        for number, sentence, span in chosen[:count]
+        for number, sentence, span in shown
     ]
 
 

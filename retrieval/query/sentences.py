@@ -43,7 +43,8 @@ class Quotation:
 
     `probability`, `p_none`: that it answers, and that no candidate does, as a reader says; None without a reader.
     `share`: probability that it answers, given that one of the sentences does (softmax of the ranker's scores);
-    `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess.
+    `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess;
+    `earlier_version`: whether it is what an earlier version says instead of the best sentence.
     """
 
     places: list[TokenPosition]
@@ -54,6 +55,7 @@ class Quotation:
     share: float = 0.0
     features: AnswerFeatures = field(default_factory=dict)
     sure: bool = False
+    earlier_version: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,13 @@ def name_shares(asked: Set[str], names_S: Sequence[str]) -> Tensor:
     return torch.tensor([share[name] for name in names_S])
 
 
-def later_shares(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> Tensor:
-    """1 for a sentence of the later of two documents, where the other one repeats it with other numbers or a few other
-    words; 0 for all others, and where the question says which version is meant."""
+def earlier_versions(question: str, names_S: Sequence[str], texts_S: Sequence[str]) -> dict[int, list[int]]:
+    """Numbers of the sentences that an earlier document says with other numbers or a few other words, by the number of
+    the sentence in the later one. None where the question says which version is meant."""
     orders: Mapping[str, Mapping[str, tuple[float, ...]]] = {name: version_of(name) for name in set(names_S)}
-    shares_S = torch.zeros(len(names_S))
+    earlier: dict[int, list[int]] = {}
     if sum(map(bool, orders.values())) < 2 or _VERSION.search(question) or _YEAR.search(question):
-        return shares_S
+        return earlier
     words_S = [Counter(_WORDS.findall(_NUMBERS.sub("", text.lower()))) for text in texts_S]
     for one, (name, words) in enumerate(zip(names_S, words_S, strict=True)):
         for other, (other_name, other_words) in enumerate(zip(names_S, words_S, strict=True)):
@@ -54,8 +54,8 @@ def later_shares(question: str, names_S: Sequence[str], texts_S: Sequence[str]) 
                 continue
             common = sum((words & other_words).values())
             if common >= _ALIKE * max(words.total(), other_words.total()):
-                shares_S[one] = 1.0
-    return shares_S
+                earlier.setdefault(one, []).append(other)
+    return earlier
 
 
 def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:

@@ -186,6 +186,9 @@ def survey_note(answer: Answer) -> str:
     return note if answer.settings.get("survey") and answer.text and answer.writer is None else ""
 
 
+EARLIER_VERSION: Final = "An earlier version says otherwise"
+"""Over `Answer.earlier_version`."""
+
 FROM_ITSELF: Final = (
     "The model wrote this from itself: leaving out the passage that it read most changes the answer no more than "
     "leaving out any other. So no passage is shown."
@@ -365,9 +368,9 @@ class Answer(Record):
     `passages`: where attention did, what it read, by gate mass over the whole answer; where a reader did, by how likely
     they answer, so that of the quoted sentence is first; else by search, after that of a quoted sentence.
     `near_misses`: the next best candidates that were not read, by search score. `quotation`: where a whole sentence is
-    quoted, that sentence with its place; `other_sentences`: those that came next, best first. `heat`, only where
-    attention decided: the attention map, block id -> [memory layer][head] mean gate mass over the answer's tokens; its
-    rows follow `layers` (absolute numbers).
+    quoted, that sentence with its place; `other_sentences`: those that came next, best first; `earlier_version`: what
+    an earlier version of its document says instead. `heat`, only where attention decided: the attention map, block id
+    -> [memory layer][head] mean gate mass over the answer's tokens; its rows follow `layers` (absolute numbers).
     `outcome`: whether it is an answer, a guess, or nothing but the nearest passages, in `near_misses`; `found` is
     False for the last. `confidence`: 0..1, of the search. `probability`: where it was chosen with a reader, how
     likely it answers; None for others and in older answers. `memory_share`: mean over tokens.
@@ -408,6 +411,7 @@ class Answer(Record):
     decided_by: DecidedBy = "search"
     check: EvidenceCheck | None = None
     probability: float | None = None
+    earlier_version: QuotedSentence | None = None
 
     def to_dict(self, *names: str) -> dict[str, Any]:
         """Whole, with `format`, which names the version of what is stored and exported."""

@@ -14,7 +14,7 @@ import pytest
 from app.exports.answers import answer_as_html
 from retrieval.library import Library
 from retrieval.suggestions.questions import describe, keep
-from retrieval.types.answers import FROM_ITSELF, NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
+from retrieval.types.answers import EARLIER_VERSION, FROM_ITSELF, NOTHING_FOUND, ONE_SENTENCE, OUTCOMES, WHO_CHOSE
 from tests.app.serving import BEARER
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED, WALKS, held, pdf_of
 
@@ -214,6 +214,24 @@ def test_evidence_and_the_question_field_stay_in_sight_in_a_long_conversation(
     assert page.evaluate("scrollY") > 200, "there was something to scroll"
     page.locator(".answer-text").first.click()
     expect(page.locator(".passage-title").first).to_have_text("Handbook of the reservoir")
+
+
+def test_what_an_earlier_version_says_is_shown_with_its_file_and_leads_there(
+    serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
+) -> None:
+    for which, months in (("2023", "eighteen"), ("2026", "thirty")):
+        file = tmp_path / f"records {which}.txt"
+        file.write_text(f"Keeping of records\n\nRecords of visitors are kept for {months} months.\n")
+        library.jobs.run(library.documents.submit(file).id)
+    page = open_tab(serve(library))
+    ask(page, "How long are records of visitors kept?")
+    expect(page.locator(".answer-text")).to_contain_text("thirty")
+    earlier = page.get_by_role("region", name="Earlier version")
+    expect(earlier).to_contain_text(EARLIER_VERSION)
+    expect(earlier).to_contain_text("records 2023.txt")
+    expect(page.get_by_role("region", name="Other sentences")).not_to_contain_text("eighteen")
+    earlier.get_by_role("button").click()
+    expect(page.locator(".viewer")).to_contain_text("kept for eighteen months")
 
 
 def test_a_question_can_be_kept_to_chosen_documents(

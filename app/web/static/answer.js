@@ -1,10 +1,10 @@
 // The answer as tokens that can be pointed at, its meter, and its actions.
 
 import { address, get, remove } from "./api.js";
-import { announce, askText, button, confirm, duration, h, icon, percent, placeOf, replace, toast, weight } from "./dom.js";
+import { announce, askText, button, confirm, duration, h, icon, pagesOf, percent, placeOf, replace, toast, weight } from "./dom.js";
 import { cutAtSpan, opacity } from "./marking.js";
 import { openViewer } from "./viewer.js";
-import { FOR_WRITERS, FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE, WRITER_SET_UP } from "./words.js";
+import { EARLIER_VERSION, FOR_WRITERS, FROM_ITSELF, ONE_SENTENCE, OUTCOMES, WHO_CHOSE, WRITER_SET_UP } from "./words.js";
 import { writtenEvidence, writtenText } from "./written.js";
 
 const NEAREST = 3;
@@ -45,6 +45,7 @@ export function mountAnswer(node, reading, { lowShare, onDeleted, onAgain, onCor
     answer.writer ? writtenEvidence(answer) : words && !reading.fromItself ? source(answer, reading) : null,
     (words || !answer.found) && answer.settings.survey && !answer.writer ? needsWriter(answer) : null,
     answer.found ? null : nearest(answer, { onAnyway: answer.settings.anyway ? null : onAnyway }),
+    words ? earlierVersion(answer) : null,
     words ? otherSentences(answer) : null,
     words && !answer.writer ? warning(answer, lowShare) : null,
     words && !answer.writer ? whoChose(answer, reading) : null,
@@ -87,7 +88,14 @@ const refusedBy = (answer) => Boolean(answer.writer) && answer.text.startsWith(O
 
 const stoppedEarly = (answer) => (answer.problem ? "Nothing was written." : "Stopped before the first word.");
 
-// The sentences that came next where one is quoted: each leads to its page.
+// What an earlier version of the document says instead, with the name of its file: titles of versions may be the same.
+function earlierVersion({ earlier_version: earlier }) {
+  if (!earlier) return null;
+  const place = [earlier.passage.source, pagesOf(earlier.passage)].filter(Boolean).join(", ");
+  return h("section", { class: "others", "aria-label": "Earlier version" }, h("h3", {}, EARLIER_VERSION), sentence(earlier, place));
+}
+
+// The sentences that came next where one is quoted.
 function otherSentences(answer) {
   const others = answer.other_sentences ?? []; // older answers have none
   if (!others.length) return null;
@@ -98,32 +106,28 @@ function otherSentences(answer) {
     h(
       "ol",
       {},
-      others.map(({ passage, pointed }) => {
-        return h(
-          "li",
-          {},
-          h(
-            "button",
-            {
-              type: "button",
-              class: "plain",
-              title: "Show on the page",
-              onclick: () => openViewer({ passage, reading: null, quote: quoteOf(passage, pointed) }),
-            },
-            h(
-              "span",
-              { class: "other-text" },
-              cutAtSpan(passage.text, passage.start_index, pointed).map(([part, inside]) =>
-                inside ? h("span", { class: "exact" }, part) : part,
-              ),
-            ),
-            h("span", { class: "soft" }, placeOf(passage)),
-          ),
-        );
-      }),
+      others.map((other) => h("li", {}, sentence(other, placeOf(other.passage)))),
     ),
   );
 }
+
+// A sentence that leads to its page.
+const sentence = ({ passage, pointed }, place) =>
+  h(
+    "button",
+    {
+      type: "button",
+      class: "plain",
+      title: "Show on the page",
+      onclick: () => openViewer({ passage, reading: null, quote: quoteOf(passage, pointed) }),
+    },
+    h(
+      "span",
+      { class: "other-text" },
+      cutAtSpan(passage.text, passage.start_index, pointed).map(([part, inside]) => (inside ? h("span", { class: "exact" }, part) : part)),
+    ),
+    h("span", { class: "soft" }, place),
+  );
 
 const quoteOf = (passage, pointed) => ({
   document_id: passage.document_id,

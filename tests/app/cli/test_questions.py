@@ -13,7 +13,7 @@ from app import assembly
 from app.cli.output import printable
 from app.settings import Settings
 from retrieval.library import Library
-from retrieval.types.answers import NOTHING_FOUND, WHO_CHOSE
+from retrieval.types.answers import EARLIER_VERSION, NOTHING_FOUND, WHO_CHOSE
 from retrieval.writers.server import ServerWriter
 from tests.app.cli_client import Commands, cairn, rows
 from tests.app.small_library import QUESTION, RESERVOIR, UNANSWERED
@@ -132,6 +132,26 @@ def test_a_quotation_comes_with_the_sentences_that_came_next(commands: Commands,
     shown = [line for line in (tmp_path / "answer.html").read_text().splitlines() if line.startswith("<li>")]
     for line, other in zip(shown, row["other_sentences"], strict=True):
         assert f"{other['short_answer']}</b>" in line and re.sub("<[^>]*>", "", line).startswith(other["text"])
+
+
+def test_what_an_earlier_version_says_otherwise_stands_beside_the_answer(
+    commands: Commands, library: Library, tmp_path: Path
+) -> None:
+    for which, months in (("2023", "eighteen"), ("2026", "thirty")):
+        file = tmp_path / f"records {which}.txt"
+        file.write_text(f"Keeping of records, {which}\n\nRecords of visitors are kept for {months} months.\n")
+        library.jobs.run(library.documents.submit(file).id)
+    (row,) = rows(cairn("ask", "How long are records of visitors kept?", "--json").stdout)
+    assert "thirty" in row["answer"]
+    earlier = row["earlier_version"]
+    assert earlier["source"] == "records 2023.txt" and "eighteen" in earlier["text"]
+    assert earlier["text"] not in [other["text"] for other in row["other_sentences"]], "it is no other answer"
+    told = cairn("ask", "How long are records of visitors kept?").stdout
+    assert f"{EARLIER_VERSION}: “{earlier['text']}” (records 2023.txt)" in told
+    cairn("export", "last", "-o", tmp_path / "answer.html")
+    assert EARLIER_VERSION in (exported := (tmp_path / "answer.html").read_text()) and "records 2023.txt" in exported
+    (row,) = rows(cairn("ask", "How long were records of visitors kept in 2023?", "--json").stdout)
+    assert "eighteen" in row["answer"] and row["earlier_version"] is None
 
 
 def test_export_writes_html_and_json_of_the_last_answer(commands: Commands, library: Library, tmp_path: Path) -> None:

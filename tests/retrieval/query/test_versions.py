@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.index.terms import asked_terms, described_name
-from retrieval.query.versions import later_shares, name_shares, version_of
+from retrieval.query.versions import earlier_versions, name_shares, version_of
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_document_gains_by_the_words_that_tell_it_from_the_others(question, na
 )
 def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier, later):
     texts = ["It is reimbursed up to 95 euros.", "It is reimbursed up to 128 euros."]
-    assert later_shares("How much is reimbursed?", [earlier, later], texts).tolist() == [0, 1]
-    assert later_shares("How much is reimbursed?", [later, earlier], texts).tolist() == [1, 0]
+    assert earlier_versions("How much is reimbursed?", [earlier, later], texts) == {1: [0]}
+    assert earlier_versions("How much is reimbursed?", [later, earlier], texts) == {0: [1]}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_later_of_two_versions_is_known_by_its_number_stage_or_date(earlier,
     ],
 )
 def test_nothing_is_later_where_the_question_the_names_or_the_sentences_do_not_say_so(question, names, texts):
-    assert not later_shares(question, names, texts).any()
+    assert not earlier_versions(question, names, texts)
 
 
 @pytest.mark.parametrize(
