@@ -192,29 +192,29 @@ class Authenticator:
         return await asyncio.get_running_loop().run_in_executor(self._lookups, functools.partial(look, *args, **kwargs))
 
     @property
-    def by_name(self) -> bool:
-        """Whether there are accounts, or will be."""
+    def has_accounts(self) -> bool:
+        """Whether people sign in by name: there are accounts, or single sign-on will make them."""
         return self._single_sign_on or (self._accounts is not None and self._accounts.any)
 
     @property
     def on_this_machine(self) -> bool:
         """Whether the owner's token alone opens the server."""
-        return self._on_this_machine and not self.by_name
+        return self._on_this_machine and not self.has_accounts
 
     @property
     def has_password(self) -> bool:
         """Whether people sign in with a password, or with the token."""
-        return self._hash is not None or self.by_name
+        return self._hash is not None or self.has_accounts
 
     def log_in(self, password: str, client: str, name: str = "") -> Future[str]:
         """Correct password, or the server's token -> new session cookie value, or WrongPassword. Raises TooManyAttempts
         at once."""
-        attempt = self._attempts.begin(name.strip().lower() if self.by_name else "", client)
+        attempt = self._attempts.begin(name.strip().lower() if self.has_accounts else "", client)
         return self._in_turn(client, lambda: self._log_in(password, name, attempt))
 
     def check_password(self, name: str, password: str, client: str) -> Future[User]:
-        """Of somebody who is signed in and changes it: the account, or WrongPassword. Raises TooManyAttempts at
-        once."""
+        """The account of a signed-in user, if this is their password (asked for before it is changed); else
+        WrongPassword. Raises TooManyAttempts at once."""
         attempt = self._attempts.begin(name, client)
         return self._in_turn(client, lambda: self._check_password(name, password, attempt))
 
@@ -228,12 +228,12 @@ class Authenticator:
         if (session := self.session_of_token(password)) is not None:
             self._attempts.succeeded(attempt)
             return session
-        account = self._account(name) if self.by_name else None
-        expected = self._hash if not self.by_name else account.password_hash if account else self._decoy
+        account = self._account(name) if self.has_accounts else None
+        expected = self._hash if not self.has_accounts else account.password_hash if account else self._decoy
         if expected is None or len(password) > MAX_PASSWORD_LENGTH:
             raise WrongPassword
         # An unknown name, or an account without a password, takes as long as a wrong password: nobody learns which.
-        known = not self.by_name or (account is not None and bool(account.password_hash))
+        known = not self.has_accounts or (account is not None and bool(account.password_hash))
         if not self._verified(expected or self._decoy, password) or not known:
             raise WrongPassword
         self._attempts.succeeded(attempt)
@@ -283,7 +283,7 @@ class Authenticator:
         kept = json.loads(found[token_digest(session)])
         if kept["user"] is None:
             secrets_of_all = (self._hash, self._token_digest.hex() if self._token_digest else None)
-            opens = not self.by_name and any(_proves(session, each, kept["proof"]) for each in secrets_of_all)
+            opens = not self.has_accounts and any(_proves(session, each, kept["proof"]) for each in secrets_of_all)
             return ADMINISTRATOR if opens else None
         account = self._accounts.by_id(kept["user"]) if self._accounts else None
         if account is None or not _proves(session, account.password_hash, kept["proof"]):
@@ -309,7 +309,7 @@ class Authenticator:
     def _is_token(self, token: str) -> bool:
         """Whether it is the server's token, and opens the server."""
         right = self._token_digest is not None and hmac.compare_digest(_digest(token), self._token_digest)
-        return right and not self.by_name
+        return right and not self.has_accounts
 
     def opens_metrics(self, token: str) -> bool:
         """Whether it is the token for /metrics."""

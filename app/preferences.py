@@ -44,8 +44,8 @@ class Preferences(BaseModel):
 
 
 class PreferenceFile:
-    """One of them, as it is in the store now: another server may change it. A damaged file counts as absent:
-    preferences are not worth an outage."""
+    """The preferences of one user, as they are in the store now: another server may change them. A damaged file counts
+    as absent: preferences are not worth an outage."""
 
     def __init__(self, blobs: Blobs, name: str, default: Callable[[], Preferences] = Preferences):
         self._blobs, self._name, self._default = blobs, name, default

@@ -37,7 +37,7 @@ class _Kept:
 
 
 class OwnValues:
-    """In the memory of this process, for one without a library. The oldest of too many are dropped."""
+    """The same in the memory of one process, for an app that shares no library. The oldest of too many are dropped."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock, self._lock = clock, threading.Lock()

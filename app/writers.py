@@ -35,7 +35,7 @@ def writer_name(settings: Settings) -> str | None:
 
 
 def writer_opener(settings: Settings) -> Callable[[], Writer] | None:
-    """Opens the writer of these settings; None if there is none."""
+    """A function that opens the writer of these settings; None if they name none."""
     name = writer_name(settings)
     return opener_of(settings, name) if name else None
 
@@ -47,7 +47,7 @@ def key_of(settings: Settings, name: str, given: str | None = None) -> str | Non
 
 
 def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable[[], Writer]:
-    """Opens the writer of that name with device and time limit of the settings. `key`: see `key_of`."""
+    """A function that opens the writer of that name, with device and time limit of the settings. `key`: `key_of`."""
 
     def open_() -> Writer:
         from retrieval.writers.opening import WriterSpec, open_writer

@@ -191,7 +191,8 @@ class Merged:
 
 
 def merge(catalogue: Catalogue, home: Home, blobs: Blobs) -> Merged:
-    """In one transaction."""
+    """Bring a copy of the catalogue up to what is stored here: remove the documents of which nothing is left, restore
+    those that sidecars know better, and queue the originals that nobody knows. One transaction."""
     here, copies = home.stored_ids(), sidecars(blobs)
     shards_here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
     with catalogue.database.write() as connection:

@@ -134,8 +134,8 @@ def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) 
 def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) -> tuple[SignOn | None, Authenticator]:
     """Raises ValueError as `build_app`."""
     sign_on = single_sign_on.sign_on_of(settings, accounts, values)
-    by_name = accounts.any or sign_on is not None
-    check_binding(settings.host, password=settings.password, token=settings.token, accounts=by_name)
+    has_accounts = accounts.any or sign_on is not None
+    check_binding(settings.host, password=settings.password, token=settings.token, accounts=has_accounts)
     authenticator = Authenticator(
         password=settings.password,
         token=server_token(settings),
@@ -145,7 +145,7 @@ def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) ->
         metrics_token=settings.metrics_token,
         values=values,
     )
-    if by_name and (settings.password or settings.token):
+    if has_accounts and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     return sign_on, authenticator
 

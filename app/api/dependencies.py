@@ -22,13 +22,13 @@ def install(app: FastAPI, library: Library, preferences: PreferenceFolder, chang
 
 
 def api_routes(*tags: str) -> APIRouter:
-    """Empty, for routes of the HTTP API."""
+    """A new router for the HTTP API: its prefix, and the check for unknown parameters."""
     return APIRouter(prefix="/api/v1", dependencies=[Depends(known_parameters)], tags=list(tags))
 
 
 def add_routes(app: FastAPI, *routers: APIRouter) -> None:
-    """Serve their routes as they are. Of a router that is included FastAPI looks through every route again, when it is
-    included and at the first request."""
+    """Add the routes of these routers to the app as they are. `include_router` would analyse each of them again, at
+    once and at the first request."""
     for router in routers:
         app.router.routes.extend(router.routes)
 
@@ -39,7 +39,7 @@ async def request_library(request: Request) -> Library:
 
 
 def own_preferences(request: Request) -> PreferenceFile:
-    """Read in a thread: they may have to be fetched."""
+    """The caller's preferences. FastAPI runs this in a thread, since they may have to be fetched."""
     preferences: PreferenceFolder = request.app.state.preferences
     own = preferences.of(principal_of(request))
     _ = own.current

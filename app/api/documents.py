@@ -57,7 +57,7 @@ class Name(Body):
 
 
 class Sharing(Body):
-    """Who may read a collection beside its owner. What was said before no longer holds."""
+    """Who may read a collection beside its owner; replaces what was set before."""
 
     everyone: bool = Field(False, description="Everybody with an account")
     people: list[str] = Field(default_factory=list, max_length=1000, description="Names of users")

@@ -165,10 +165,10 @@ def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> API
 
 
 def login_page(authenticator: Authenticator, sign_on_title: str, problem: str = "", status: int = 200) -> HTMLResponse:
-    by_name, has_password = authenticator.by_name, authenticator.has_password
+    has_accounts, has_password = authenticator.has_accounts, authenticator.has_password
     if problem == WRONG:
-        problem = WRONG_OF_TWO if by_name else WRONG if has_password else WRONG_TOKEN
+        problem = WRONG_OF_TWO if has_accounts else WRONG if has_password else WRONG_TOKEN
     page = TEMPLATES.get_template("login.html").render(
-        by_name=by_name, has_password=has_password, problem=problem, sign_on=sign_on_title
+        has_accounts=has_accounts, has_password=has_password, problem=problem, sign_on=sign_on_title
     )
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -31,7 +31,8 @@ COOKIE = "cairn_sign_in"
 
 
 def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | None = None) -> SignOn | None:
-    """As configured; None without an issuer. Raises SettingsError naming what is missing. Asks nobody."""
+    """Single sign-on as the settings describe it; None without an issuer. Sends no request. Raises SettingsError naming
+    what is missing."""
     issuer = settings.oidc_issuer
     if issuer is None:
         return None
@@ -68,7 +69,7 @@ def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | No
 
 
 def routers(sign_on: SignOn | None, authenticator: Authenticator) -> tuple[APIRouter, ...]:
-    """Those of single sign-on, none without it."""
+    """The routes of single sign-on; none where it is not configured."""
     return () if sign_on is None else (_signing_in(sign_on, authenticator), _linking(sign_on))
 
 

@@ -282,7 +282,7 @@ class Uploads:
             )
 
     def check_room(self, name: str, size_bytes: int) -> None:
-        """For a file of this size in the staging folder. Raises Refused."""
+        """Raises Refused unless the disk of the staging folder has room for a file of this size."""
         free = shutil.disk_usage(self._folder).free
         if free < self.limits.free_disk_bytes + size_bytes:
             raise Refused(

@@ -109,7 +109,7 @@ def _pieces(passage: Passage, strongest: float) -> Iterator[tuple[str, float]]:
 
 
 def attended(answer: Answer) -> bool:
-    """Whether passages have shares of attention: that of the model that answered, or of a writer that tells."""
+    """Whether the passages' scores are attention: of the model that answered, or of a writer that reports it."""
     return answer.shows_attention or (answer.writer is not None and answer.memory_share > 0)
 
 

@@ -48,17 +48,17 @@ class ConnectionLimits:
 
 
 class Connections:
-    """Those of one server. `proxies`: addresses of which each may have as many as there are."""
+    """The open connections of one server. `proxies`: addresses that only the limit in all applies to."""
 
     def __init__(self, limits: ConnectionLimits, proxies: Container[str] = ()):
         self.limits, self._proxies = limits, proxies
         self._of: Counter[str] = Counter()
         self._idle: dict[LimitedProtocol, None] = {}  # without a request; who has waited longest comes first
-        self._arriving: dict[LimitedProtocol, None] = {}  # with half a request, likewise
+        self._arriving: dict[LimitedProtocol, None] = {}  # with a part of a request, likewise
         self._probing: dict[LimitedProtocol, None] = {}
 
     def enter(self, connection: LimitedProtocol) -> bool:
-        """Whether there is a place for it; another one may lose its own."""
+        """Whether the connection is accepted. At a limit an idle or slow one is closed to make room for it."""
         many = self._of[connection.address] >= self.limits.each and connection.host not in self._proxies
         if many or self._of.total() >= self.limits.in_all:
             waiting = (*self._idle, *(other for other in self._arriving if other.drips()))
@@ -70,7 +70,7 @@ class Connections:
         return True
 
     def probes(self, connection: LimitedProtocol) -> None:
-        """It may ask for nothing but a probe; the one that does so for longest leaves for it."""
+        """Keep a connection for health probes only; if there are too many of these, the oldest is closed."""
         if len(self._probing) >= PROBE_ROOM:
             next(iter(self._probing)).drop()
         self._probing[connection] = None
@@ -83,12 +83,12 @@ class Connections:
             self._of = +self._of
 
     def waits(self, connection: LimitedProtocol) -> None:
-        """It has no request yet, or no further one."""
+        """The connection waits for its first or next request."""
         if connection not in self._probing:
             self._idle[connection] = None
 
     def arrives(self, connection: LimitedProtocol) -> None:
-        """Half its request is here."""
+        """A part of its request has arrived."""
         self._idle.pop(connection, None)
         if connection not in self._probing:
             self._arriving[connection] = None
@@ -154,13 +154,13 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def drips(self) -> bool:
-        """Whether its body comes more slowly than it has to, in the interval before or from the second second on."""
+        """Whether its body comes more slowly than it must: in the last interval, or in this one after a second."""
         limits, seconds = self.kept.limits, self.loop.time() - self._since
         due = limits.body_bytes * min(1.0, seconds / limits.body_seconds)
         return self._slow or (seconds > 1.0 and self._received < due and not self.flow.read_paused)
 
     def drop(self) -> None:
-        """Without a word: the other side has not finished its own."""
+        """Close it at once, without a response."""
         log.debug("connection of %s dropped while waiting for its %s", self.address, self._awaits or "reader")
         if self._entered:
             self._entered = False

@@ -29,7 +29,7 @@ State = Literal["starting", "ready", "failed", "stopping"]
 
 
 class Readiness:
-    """Of one server. Thread-safe; what is stopping stays so."""
+    """Whether one server takes requests. Thread-safe; once stopping, it stays so."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ from retrieval.types.answers import WRITTEN_TOKENS
 
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
-# Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.page_head`).
+# Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.own_page`).
 STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
     ("Together (fastest, default)", "group"),

@@ -7,8 +7,8 @@ everything at once.
 
 A real library holds all development documents in one collection and the passages of the drawn questions, a document
 each, in another; files are named by their title, where they have one. Every question is asked twice: of the whole first
-collection, and of its own passage alone. "sentence" is the quoted sentence, "short" the words in it that the model
-points at.
+collection, and of its own passage alone. "sentence" is the quoted sentence, "short" the words in it that the reader
+marks.
 Scoring as in SQuAD: lower case, no punctuation, no articles; "holds": a gold answer stands in the sentence; "one of 4":
 in it or in one of the three that are offered beside it. No answer is right where there is none.
 

@@ -53,7 +53,7 @@ TOGETHER = (1, 3, 5)
 class Measured:
     """One answer. Of each block that it read: attention by layer and head, effect (nats), whether it holds digits of
     the key; `without`: the effect of leaving several out together. `right`: whether the answer is the key. `shown`:
-    whether its passages are, since the block read most did more than others."""
+    whether the passages read would be shown, because leaving out the block read most had the largest effect."""
 
     mass_NYH: Tensor
     effects_N: Tensor

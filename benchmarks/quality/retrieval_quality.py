@@ -145,7 +145,7 @@ class StoredKeys:
     """See `late_interaction.block_scores`."""
     document_N: torch.Tensor
     titles_WXGTD: list[torch.Tensor]
-    """Keys of the titles' tokens by document, see `titles.title_keys`."""
+    """Keys of the titles' tokens by document, see `title_keys`."""
     title_lengths_X: torch.Tensor
 
 

@@ -4,7 +4,7 @@
 
 Bytes divided by the tokens of all stored documents. Kinds, and who reads them at question time:
 
-- keys: search (late interaction over proposed blocks), the choice of the sentence, the span head; attention (gates:
+- keys: search (late interaction over proposed blocks), the choice of the sentence; attention (gates:
   evidence per head) for the blocks of an answer
 - values: attention while an answer is worded or its probability taken, for the blocks of an answer
 - scales: with keys and values that are rounded

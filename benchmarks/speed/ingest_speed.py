@@ -3,8 +3,8 @@
     python benchmarks/speed/ingest_speed.py --tokens 20000
 
 Bare: Hugging Face's base model with its fastest attention, window by window of the same length, keeping nothing. Ours:
-everything from tokens to a committed document (search of earlier blocks, casting, checksums, fsync, SQL), and, as a
-second number, the whole job with reading the file. Beside it, tokens into blocks alone, by one window a pass and by as
+everything from tokens to a committed document (casting, checksums, fsync, SQL), and, as a second number, the whole job
+with reading the file. Beside it, tokens into blocks alone, by one window a pass and by as
 many as the product takes. Runs alternate; medians are compared. Prints one JSON object.
 """
 

@@ -1,1 +1,1 @@
-"""Scores over stored keys, one copy for training and serving: late interaction, answer spans, sentences."""
+"""Scores over stored keys, one copy for training and serving: late interaction, and the borders of sentences."""

@@ -48,7 +48,8 @@ class BlobCache:
         return descriptor
 
     def begin(self, name: str, first: bytes, size_bytes: int) -> int:
-        """A new file of that size with these first bytes. Replaces one that is there."""
+        """Make a file of that size with these first bytes and a hole behind them, in place of one that is there.
+        Returns its descriptor."""
         path = self._made(name)
         temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -64,7 +65,7 @@ class BlobCache:
         return descriptor
 
     def whole(self, name: str) -> Path | None:
-        """A whole file that was put here; None without it."""
+        """The path of a whole file that was `put` here, which counts as used now; None if it is not here."""
         path = self.path(name)
         try:
             state = path.stat()
@@ -78,7 +79,7 @@ class BlobCache:
         return self._made(name).with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
 
     def put(self, staged: Path, name: str) -> Path:
-        """Give a checked file its name."""
+        """Move a staged file, whose checksum was right, to its name."""
         path = self._made(name)
         os.rename(staged, path)
         self.grown(path.stat().st_size)
@@ -94,7 +95,7 @@ class BlobCache:
                     yield Path(parent, file).relative_to(self.folder).as_posix()
 
     def grown(self, by_bytes: int) -> None:
-        """Remove files once there are too many."""
+        """Note that the cache grew; above its limit the least recently used files are removed."""
         with self._lock:
             if self._used_bytes is not None:
                 self._used_bytes += by_bytes

@@ -69,13 +69,14 @@ class Blobs(Protocol):
         """Durable when this returns. Nothing happens if the same contents have the name; `NameInUse` for others."""
 
     def bring(self, staged: Path, name: str) -> None:
-        """Before the row of a staged file is committed: what a bucket needs to have it."""
+        """Called before the row of a staged file is committed. Uploads the file, where the store is a bucket."""
 
     def settle(self, staged: Path, name: str) -> None:
-        """After the row is committed: the staged file gets its name. `FileNotFoundError` if it was deleted since."""
+        """Called after the row is committed: gives the staged file its name. `FileNotFoundError` if it was deleted
+        since."""
 
     def replace(self, name: str, contents: bytes) -> None:
-        """For copies that can be made again: seen whole or not at all, but perhaps lost in a power failure."""
+        """Write a copy that can be made again. It is seen whole or not at all, but may be lost in a power failure."""
 
     def open(self, name: str) -> OpenBlob: ...
 
@@ -86,7 +87,7 @@ class Blobs(Protocol):
         """An open file with the contents in the store, past the cache; a deletion meanwhile does not affect it."""
 
     def read(self, name: str) -> bytes:
-        """A small one whole."""
+        """The contents of a small blob."""
 
     def local(self, name: str, sha256: str) -> Path:
         """A whole file on this machine. A cached one was compared with `sha256` when it was fetched

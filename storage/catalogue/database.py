@@ -450,7 +450,7 @@ class Notifications:
         return self._closed.is_set()
 
     def rest(self, seconds: float) -> None:
-        """Unless it is closed meanwhile."""
+        """Sleep for so long, or until it is closed."""
         self._closed.wait(seconds)
 
     def wait(self) -> list[str]:

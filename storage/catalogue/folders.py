@@ -92,7 +92,7 @@ class FolderRepository(Repository):
         return [(document, source) for document, source in found if document.source != _name_of(source)]
 
     def hand_over(self, old: str, new: str) -> None:
-        """What people said of a document stays with its next reading."""
+        """Give the next reading of a document the properties that people set by hand."""
         with self._database.write() as connection:
             copy_properties_by_hand(connection, old, new)
 

@@ -90,7 +90,7 @@ class MemoryRepository(Repository):
 
     @for_any_principal
     def give_unread(self, fingerprint: MemoryFingerprint) -> None:
-        """Documents of `UNKNOWN_MODEL` are this model's to read."""
+        """Assign the documents of `UNKNOWN_MODEL` to this model, which will read them."""
         digest = self.put_fingerprint(fingerprint)
         with self._database.write() as connection:
             unread = update(documents).where(documents.c.fingerprint == UNKNOWN_MODEL.digest)
