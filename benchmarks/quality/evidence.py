@@ -39,7 +39,7 @@ import machine
 from model.checkpoint.load import load_backbone
 from research.evidence_weights import fit_evidence_weights
 from retrieval.library import Library
-from retrieval.query.landmark_reader import LandmarkReader
+from retrieval.query.answer_generator import AnswerGenerator
 from retrieval.query.question import Question
 from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
@@ -140,8 +140,8 @@ def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -
         left_out = [tuple(sorted(blocks[number] for number in group)) for group in groups]
         with index.open_snapshot(workspace.catalogue) as snapshot:
             memory = snapshot.reader(torch.tensor(positions))
-            reader = LandmarkReader(workspace, index, question)
-            _, found = reader.effects(prompt, answer.settings["token_ids"], memory, left_out)
+            generator = AnswerGenerator(workspace, index, question)
+            _, found = generator.effects(prompt, answer.settings["token_ids"], memory, left_out)
         return [-found[group] for group in left_out]
 
     return Measured(

@@ -21,10 +21,10 @@ import torch
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import DeletedMeanwhile
 from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.answer_generator import AnswerGenerator
+from retrieval.query.attention_mass import AnswerMass
 from retrieval.query.computed import draft_from_rows
 from retrieval.query.draft import AnswerSelector, DraftAnswer
-from retrieval.query.evidence import AnswerMass
-from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
@@ -69,7 +69,7 @@ class Answerer:
         ):
             selector = AnswerSelector(self._workspace, self._index, self._passages, self._question)
             retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
-            self._passages.blocks(retrieved.block_ids)
+            self._passages.blocks(retrieved.block_ids)  # read once and kept, for all that follows
             retrieved = with_whole_lists(self._passages, retrieved)
             draft = draft_from_rows(self._workspace, self._passages, retrieved)
             if draft is not None:
@@ -83,7 +83,7 @@ class Answerer:
 
     def _assemble(self, retrieved: Retrieved, draft: DraftAnswer, evidence: _Evidence) -> Answer:
         question, loaded = self._question, self._workspace.opened
-        tokens, reading = draft.tokens, draft.reading
+        tokens, generated = draft.tokens, draft.generated
         text = "".join(token.text for token in tokens).strip()
         quotations = draft.quotations if tokens else ()
         before = [one for one in quotations if one.earlier_version]
@@ -98,7 +98,7 @@ class Answerer:
             tokens=tuple(tokens),
             passages=tuple(evidence.passages),
             near_misses=tuple(evidence.near_misses),
-            memory_share=reading.mass.memory_share if reading else 0.0,
+            memory_share=generated.mass.memory_share if generated else 0.0,
             layers=loaded.model.memory_layers if evidence.attention_map else (),
             heads=loaded.model.num_heads if evidence.attention_map else 0,
             heat=evidence.attention_map,
@@ -113,7 +113,7 @@ class Answerer:
                 "k": question.k,
                 "voters": question.voters,
                 "positions": question.positions,
-                "space": reading.space if reading else None,
+                "space": generated.space if generated else None,
                 "max_tokens": question.max_tokens,
                 "quote": retrieved.quote,
                 "survey": retrieved.quote and not draft.rows and asks_for_a_survey(question.text),
@@ -140,7 +140,7 @@ class Answerer:
 
     def _check(self, retrieved: Retrieved, draft: DraftAnswer) -> EvidenceCheck | None:
         """The effect of leaving out the block read most, compared with that of some others."""
-        mass = draft.reading.mass if draft.reading is not None else None
+        mass = draft.generated.mass if draft.generated is not None else None
         masses = {} if mass is None or draft.interrupted else mass.masses
         if not masses:
             return None
@@ -148,11 +148,11 @@ class Answerer:
         # Of all that was read, but for the neighbours of the best in the text, which may hold the rest of its answer.
         others = sorted(c for c in masses if abs(c - best) > 1)
         drawn = random.Random(0).sample(others, min(OTHERS_LEFT_OUT, len(others)))
-        reader = LandmarkReader(self._workspace, self._index, self._question)
+        generator = AnswerGenerator(self._workspace, self._index, self._question)
         candidates, model = retrieved.candidates, self._workspace.opened.model
         answer_ids = [token.token_id for token in draft.tokens if token.token_id >= 0]
         prompt_ids = model.prompt(retrieved.asked).ids
-        _, effects = reader.effects(prompt_ids, answer_ids, candidates.reader(), [(c,) for c in (best, *drawn)])
+        _, effects = generator.effects(prompt_ids, answer_ids, candidates.memory, [(c,) for c in (best, *drawn)])
         effect, of_others = effects[best,], tuple(effects[c,] for c in drawn)
         return EvidenceCheck(candidates.block_ids[best], effect, of_others, effect < min((0.0, *of_others)))
 
@@ -162,8 +162,8 @@ class Answerer:
         if draft.rows:
             passages = self._passages.passages(join_neighbours(draft.rows, self._question.k, max), max)
             return _Evidence(passages, self._near_misses(retrieved, passages), {}, ())
-        if draft.reading is not None:
-            return self._attended(retrieved, draft.reading.mass)
+        if draft.generated is not None:
+            return self._attended(retrieved, draft.generated.mass)
         return self._found(retrieved, draft)
 
     def _found(self, retrieved: Retrieved, draft: DraftAnswer) -> _Evidence:

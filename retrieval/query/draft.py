@@ -9,8 +9,8 @@ from functools import partial
 
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex
+from retrieval.query.answer_generator import AnswerGenerator, GeneratedAnswer
 from retrieval.query.decide import match_margin, outcome_of_reading, outcome_of_search
-from retrieval.query.landmark_reader import LandmarkReader, Reading
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.rank import (
@@ -47,7 +47,7 @@ class DraftAnswer:
     """Where the answer was computed: the blocks of its rows."""
     interrupted: bool = False
     """Whether it was stopped before its end."""
-    reading: Reading | None = None
+    generated: GeneratedAnswer | None = None
     """Where the model wrote the answer, with what attention read."""
 
     @property
@@ -56,7 +56,7 @@ class DraftAnswer:
         where they were computed."""
         if self.rows:
             return "rows"
-        if self.reading is not None:
+        if self.generated is not None:
             return "attention"
         read = any(quotation.probability is not None for quotation in self.quotations)
         return "reader" if read else "search"
@@ -115,15 +115,15 @@ class AnswerSelector:
         if draft.quotations:
             yield from self._quoted(draft, cancelled)
             return draft
-        reader = LandmarkReader(self._workspace, self._index, self._question, draft.quotable)
-        tokens = reader.read(retrieved.search_result.question, retrieved.candidates, cancelled)
+        generator = AnswerGenerator(self._workspace, self._index, self._question, draft.quotable)
+        tokens = generator.generate(retrieved.search_result.question, retrieved.candidates, cancelled)
         try:
             while True:
                 draft.tokens.append(next(tokens))
                 draft.first_token_at = draft.first_token_at or time.perf_counter()
                 yield draft.tokens[-1]
         except StopIteration as end:
-            draft.reading, draft.interrupted = end.value, end.value.interrupted
+            draft.generated, draft.interrupted = end.value, end.value.interrupted
         return draft
 
     def _quoted(self, draft: DraftAnswer, cancelled: Callable[[], bool]) -> Iterator[AnswerToken]:

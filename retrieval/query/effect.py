@@ -12,8 +12,8 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, scope_positions
 from retrieval.query.answer import quoted_sentences
+from retrieval.query.answer_generator import AnswerGenerator
 from retrieval.query.draft import AnswerSelector
-from retrieval.query.landmark_reader import LandmarkReader
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.retrieve import retrieve, whole_scope
@@ -93,7 +93,7 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         if settings.get("space") == "memory":
             candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
-            positions, memory = candidates.positions_C, candidates.reader()
+            positions, memory = candidates.positions_C, candidates.memory
         else:
             positions = snapshot.positions_of_blocks(settings["candidates"])
             memory = snapshot.reader(positions)
@@ -102,6 +102,6 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
         ]
         if block is None:
             raise InvalidRequest("This block is no longer stored, so its effect cannot be measured.")
-        reader = LandmarkReader(workspace, index, question)
-        whole, effect = reader.effects(opened.model.prompt(settings["asked"]).ids, token_ids, memory, [(block,)])
+        generator = AnswerGenerator(workspace, index, question)
+        whole, effect = generator.effects(opened.model.prompt(settings["asked"]).ids, token_ids, memory, [(block,)])
     return BlockEffect(block_id, whole, whole + effect[block,], effect[block,])

@@ -1,9 +1,9 @@
 """Retrieve: search narrows the memory to the candidates, the blocks that an answer may read.
 
 Inside a question a block is known by its index in the snapshot (`positions_*`; ascending block ids) as long as search
-looks at all of them. From the choice of candidates on it is its number c in 0..C-1, in ascending order of these: the
-reader, attention's selections, evidence and quotations all count so. Ids of the catalogue are for what is stored or
-shown. Nothing of this is a position in attention (`model.attention.positions`).
+looks at all of them. From the choice of candidates on it is its number c in 0..C-1, in ascending order of these:
+`Candidates.memory`, attention's selections, evidence and quotations all count so. Ids of the catalogue are for what is
+stored or shown. Nothing of this is a position in attention (`model.attention.positions`).
 
 Axes: N blocks of the snapshot, C candidates.
 """
@@ -88,12 +88,9 @@ class Candidates:
         """Whether no block of the snapshot is left out."""
         return len(self) == self.snapshot.num_blocks
 
-    def reader(self) -> StoredMemoryReader:
-        """The same for every pass of the question: it may hold the blocks."""
-        return self._reader
-
     @cached_property
-    def _reader(self) -> StoredMemoryReader:
+    def memory(self) -> StoredMemoryReader:
+        """What attention reads: the same for every pass of the question, since it may hold the blocks."""
         return self.snapshot.reader(None if self.is_everything else self.positions_C)
 
     def hits(self, order: Sequence[int], scores_C: Tensor) -> list[Hit]:

@@ -148,7 +148,7 @@ def _tokens_within(
 
 
 class QuotableBlocks:
-    """The candidate blocks of one question that may be quoted, numbered as the reader numbers them: their sentences,
+    """The candidate blocks of one question that may be quoted, by their number among the candidates: their sentences,
     and the characters of their tokens."""
 
     def __init__(
@@ -157,7 +157,7 @@ class QuotableBlocks:
         blocks: Sequence[Block | None],
         text_of: Callable[[str], str] | None = None,
     ):
-        """`text_of`: the text of a document by id, for models whose tokens do not spell it (`writes`)."""
+        """`text_of`: the text of a document by id, for encoders, whose tokens do not spell it."""
         self._model, self._blocks = model, blocks
         self._text_of = text_of or (lambda _: "")
         self._token_ends: dict[int, list[int]] = {}

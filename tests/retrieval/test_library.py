@@ -344,7 +344,7 @@ def test_a_failing_model_is_not_taken_for_a_missing_answer(library, three, monke
         raise ModelError("cannot")
         yield
 
-    monkeypatch.setattr("retrieval.query.landmark_reader.generate", broken)
+    monkeypatch.setattr("retrieval.query.answer_generator.generate", broken)
     with pytest.raises(InvalidRequest, match="cannot"):
         ask(library, "fox?")
 

@@ -15,7 +15,7 @@ from model.inference.generate import Sampling, generate
 from model.inference.prefill import prefill
 from retrieval.index.blocks import BlockCache, BlockShape
 from retrieval.library import Library
-from retrieval.query.evidence import AnswerMass
+from retrieval.query.attention_mass import AnswerMass
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add
 from tests.tiny_model import tiny_model
 

@@ -3,7 +3,7 @@
 - For each token, every memory layer and head chooses its blocks by their landmarks among the *whole* memory in scope:
   nothing stands between the question and that choice.
 - Only where one token would compare more than `retrieve.MOST_LOGITS` landmarks the memory is narrowed first, to the
-  candidates of the search; the answer says so (`Reading.space`).
+  candidates of the search; the answer says so (`GeneratedAnswer.space`).
 - Whether what attention read made the answer is checked by leaving blocks out of its softmax (`effects`).
 """
 
@@ -20,7 +20,7 @@ from model.inference.generate import GeneratedToken, answer_logprob, generate
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, naming_damage
-from retrieval.query.evidence import AnswerMass
+from retrieval.query.attention_mass import AnswerMass
 from retrieval.query.question import EncodedQuestion, Question
 from retrieval.query.retrieve import Candidates
 from retrieval.query.sentences import QuotableBlocks
@@ -31,16 +31,17 @@ BLOCKS_PER_TOKEN = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """How an answer was written. `mass`: what attention read, by block, layer and head; `space`: what it chose from."""
+class GeneratedAnswer:
+    """How an answer was generated. `mass`: what attention read, by block, layer and head; `space`: what it had to
+    choose from."""
 
     mass: AnswerMass
     space: Space
     interrupted: bool
 
 
-class LandmarkReader:
-    """Writes over the stored memory. `quotable`: word by word from there instead of in its own words."""
+class AnswerGenerator:
+    """Generates an answer over the stored memory. `quotable`: word for word from these blocks, not in its own words."""
 
     def __init__(
         self, workspace: Workspace, index: MemoryIndex, question: Question, quotable: QuotableBlocks | None = None
@@ -49,9 +50,9 @@ class LandmarkReader:
         self._model = workspace.opened.model
         self._policy, self._sampling = question.policy(), question.sampling(self._model)
 
-    def read(
+    def generate(
         self, query: EncodedQuestion, candidates: Candidates, cancelled: Callable[[], bool]
-    ) -> Generator[AnswerToken, None, Reading]:
+    ) -> Generator[AnswerToken, None, GeneratedAnswer]:
         """Yields the tokens as they come. Cancelled: the answer so far. Raises `InvalidRequest` for a model that only
         finds, and for a question with no room."""
         model = self._model
@@ -61,7 +62,7 @@ class LandmarkReader:
         steps = generate(
             model,
             query.prompt,
-            memory=candidates.reader(),
+            memory=candidates.memory,
             policy=self._policy,
             sampling=self._sampling,
             quote_from=self._quotable.source if self._quotable else None,
@@ -69,7 +70,7 @@ class LandmarkReader:
         )
         for step in self._in_slots(steps):
             yield self._token(step, mass, candidates.block_ids)
-        return Reading(mass, candidates.space, cancelled())
+        return GeneratedAnswer(mass, candidates.space, cancelled())
 
     def _token(self, step: GeneratedToken, mass: AnswerMass, block_ids: Sequence[int]) -> AnswerToken:
         if step.id < 0:  # text that was held back; no token of its own

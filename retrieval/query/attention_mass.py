@@ -21,15 +21,16 @@ from model.attention.memory import Selection
 
 @dataclass(frozen=True, eq=False)
 class TokenMass:
-    """One token: `mass_U` averaged over the weighed layers and heads, of the blocks `ids_U` (ascending) of the
-    reader. `memory_share`: of the token's attention, over all layers and heads alike."""
+    """One token: `mass_U` averaged over the weighed layers and heads, of the blocks `ids_U` (ascending), by
+    their number in the memory. `memory_share`: the part of the token's attention that went to the memory, averaged over
+    all layers and heads alike."""
 
     ids_U: Tensor
     mass_U: Tensor
     memory_share: float
 
     def strongest(self, limit: int) -> list[tuple[int, float]]:
-        """(block of the reader, mass), strongest first, zeros left out."""
+        """(number of the block in the memory, mass), strongest first, zeros left out."""
         read = int((self.mass_U > 0).sum())
         masses, places = self.mass_U.topk(min(limit, read))
         return [(int(block), float(mass)) for block, mass in zip(self.ids_U[places], masses, strict=True)]
@@ -64,7 +65,7 @@ class AnswerMass:
         self.layers = tuple(layers)
         shares_YH = torch.ones(len(self.layers), num_heads) if weights_YH is None else weights_YH.float()
         self._shares_YH = shares_YH / shares_YH.sum()
-        self._totals: dict[int, Tensor] = {}  # block of the reader -> mass_YH
+        self._totals: dict[int, Tensor] = {}  # number of the block in the memory -> mass_YH
         self._count, self._share = 0, 0.0
 
     def add(self, selections: Sequence[Selection]) -> TokenMass:
@@ -84,7 +85,8 @@ class AnswerMass:
 
     @property
     def masses(self) -> dict[int, float]:
-        """Block of the reader -> mean over tokens and weighed heads: the answer's attention on each block read."""
+        """Number of the block in the memory -> mean over tokens and weighed heads: the answer's attention on each block
+        read."""
         return {block: float((self._shares_YH * self.mean_mass_YH(block)).sum()) for block in self._totals}
 
     @property

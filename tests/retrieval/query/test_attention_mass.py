@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model.attention.memory import Selection
-from retrieval.query.evidence import AnswerMass, mass_by_head
+from retrieval.query.attention_mass import AnswerMass, mass_by_head
 from tests.retrieval.conftest import ask
 
 
