@@ -82,8 +82,8 @@ class Changes:
         self._changed = asyncio.Event()
 
     @contextmanager
-    def present(self, person: str) -> Iterator[None]:
-        """Raises Refused if too many streams of this user are open."""
+    def admitted(self, person: str) -> Iterator[None]:
+        """Counts a stream of this user while it is open. Raises Refused if there are too many."""
         if self._open[person] >= MOST_STREAMS:
             raise Refused(429, "too_many_requests", "Too many pages of yours are open. Close some.")
         self._open[person] += 1
@@ -139,7 +139,7 @@ def router(changes: Changes, uploads: Uploads) -> APIRouter:
     routes = api_routes()
 
     async def room(person: Person) -> AsyncIterator[None]:
-        with changes.present(person):
+        with changes.admitted(person):
             yield
 
     @routes.get("/events", tags=["machine"], response_class=EventSourceResponse, dependencies=[Depends(room)])

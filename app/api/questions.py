@@ -148,9 +148,9 @@ class AskQueue:
         return True
 
     @contextlib.contextmanager
-    def present(self, person: str) -> Iterator[None]:
-        """Held while a question of this user is answered or waits. Raises Refused if there are too many, or the server
-        stops."""
+    def admitted(self, person: str) -> Iterator[None]:
+        """Counts a question of this user while it waits or is answered. Raises Refused if there are too many, or the
+        server stops."""
         self._check_open()
         if self._present[person] >= self._most_present:
             raise _too_many(QueueFull(own=True))
@@ -281,7 +281,7 @@ def room_in(ask_queue: AskQueue) -> Callable[[Person], AsyncIterator[None]]:
     """A dependency that takes room in the queue before the stream begins, so that a refusal has a status of its own."""
 
     async def room(person: Person) -> AsyncIterator[None]:
-        with ask_queue.present(person):
+        with ask_queue.admitted(person):
             yield
 
     return room

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -51,13 +50,6 @@ def check_landmarks(ids_BT: Tensor, block_size: int, landmark_token_id: int, val
             f"a landmark stands inside a block, at position {at} of row {row}: with blocks of {block_size} tokens they "
             f"stand at positions {block_size - 1}, {2 * block_size - 1}, ...; place them with with_landmarks()."
         )
-
-
-@lru_cache(maxsize=64)
-def numbers_on(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    """int64 numbers on a device, sent there once: a forward pass that sends any waits for the device."""
-    with torch.inference_mode(False):  # a training pass may use them later
-        return torch.tensor(numbers, device=device)
 
 
 def num_blocks(num_raw: int, block_size: int) -> int:

@@ -88,7 +88,7 @@ class LandmarkContext:
     def enter_layer(self, layer: int, query_BHQD: Tensor, num_keys: int, scaling: float) -> None:
         """What is done in a layer before its attention. Raises `LastLayerReached` where the pass ends."""
         if self.search_queries is not None:
-            self.search_queries[layer] = self.search_frame(query_BHQD, num_keys, scaling)
+            self.search_queries[layer] = self.queries_for_search(query_BHQD, num_keys, scaling)
         if layer == self.last_layer:
             raise LastLayerReached
         if self.between_layers is not None:
@@ -121,7 +121,7 @@ class LandmarkContext:
             kept[key] = rotary_tables(self.rotary, start, stop, like)
         return kept[key]
 
-    def search_frame(self, query_BHQD: Tensor, num_keys: int, scaling: float) -> Tensor:
+    def queries_for_search(self, query_BHQD: Tensor, num_keys: int, scaling: float) -> Tensor:
         """Queries whose product with an un-rotated landmark key is the landmark's logit in slot 0.
 
         q at position p and a landmark at position m = L - 1 meet as R(p - m) q . k; YaRN scales both sides, hence the

@@ -1,10 +1,10 @@
 """How a block gets its position: keys are stored before rotation and rotated to a slot when they are read.
 
-Position schemes (docs/landmark-attention.md, section 5), in slots of one block each, one function for each. The local
-window starts at `SelectionPolicy.local_slot`, behind the slots:
+Position schemes (docs/landmark-attention.md, section 5), in slots of one block each. The local window starts at
+`SelectionPolicy.local_slot`, behind the slots:
 
-    read_library   slot 0: every block is scored and read there | slot 1: empty | local window
-    read_paper     slot 0: all older blocks are scored there | slots 1..k: the k newest are scored | local window
+    library   slot 0: every block is scored and read there | slot 1: empty | local window
+    paper     slot 0: all older blocks are scored there | slots 1..k: the k newest are scored | local window
 
 - Paper ("stingy" positions, section 3.2.3): blocks are not read where they are scored. The i-th chosen block in text
   order (i from 0) is read in slot i, or in slot i + 1 if it is among the k newest, so that an empty slot separates old
@@ -96,16 +96,16 @@ def read_blocks(
     query and rotated: the same queries, before rotation and at their positions; key: the keys of the local window.
     """
     if context.memory[1].positions == "paper":
-        return read_paper(context, layer, rotated_BHQD, key_BGKD, scaling)
-    return read_library(context, layer, query_BHQD, rotated_BHQD, key_BGKD, scaling)
+        return read_at_paper_positions(context, layer, rotated_BHQD, key_BGKD, scaling)
+    return read_at_library_positions(context, layer, query_BHQD, rotated_BHQD, key_BGKD, scaling)
 
 
-def read_library(
+def read_at_library_positions(
     context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> ReadBlocks:
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
-    searching_BHQD = context.search_frame(query_BHQD, key_BGKD.shape[2], scaling)
+    searching_BHQD = context.queries_for_search(query_BHQD, key_BGKD.shape[2], scaling)
     queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
     ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
     if ids is None:
@@ -125,7 +125,7 @@ def read_library(
     return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths, rotated_BHQD)
 
 
-def read_paper(
+def read_at_paper_positions(
     context: LandmarkContext, layer: int, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> SlottedBlocks:
     """The newest blocks are scored and read at their distance, which takes the memory of one text."""

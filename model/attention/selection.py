@@ -10,12 +10,12 @@ blocks, S slots.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from model.attention.block_grid import numbers_on
 from model.attention.rotary import exact_scores
 from model.errors import ModelError
 
@@ -84,7 +84,7 @@ class SelectionPolicy:
 
     def left_out_of(self, ids: Tensor) -> Tensor | None:
         """Which of the chosen blocks are left out, of any shape; None: none."""
-        return torch.isin(ids, numbers_on(self.left_out, ids.device)) if self.left_out else None
+        return torch.isin(ids, _numbers_on(self.left_out, ids.device)) if self.left_out else None
 
     @property
     def of_one_text(self) -> bool:
@@ -114,6 +114,13 @@ class SelectionPolicy:
             return x_BGXRD.transpose(2, 3).flatten(1, 2)
         x_BGHQD: Tensor = x_BGXRD.flatten(2, 3).unflatten(2, (-1, num_queries))
         return x_BGHQD.flatten(1, 2)
+
+
+@lru_cache(maxsize=64)
+def _numbers_on(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    """int64 numbers on a device, sent there once: a forward pass that sends any waits for the device."""
+    with torch.inference_mode(False):  # a training pass may use them later
+        return torch.tensor(numbers, device=device)
 
 
 def choose_blocks(

@@ -131,7 +131,7 @@ class FileBlobs:
     def open(self, name: str) -> OpenFile:
         return OpenFile(self._path(name))
 
-    def expect(self, names: Sequence[str]) -> None:
+    def prefetch(self, names: Sequence[str]) -> None:
         """Nothing to do: the files are here."""
 
     def copy(self, name: str) -> BufferedIOBase:

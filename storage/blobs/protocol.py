@@ -80,8 +80,8 @@ class Blobs(Protocol):
 
     def open(self, name: str) -> OpenBlob: ...
 
-    def expect(self, names: Sequence[str]) -> None:
-        """Their first bytes will be read next: fetch together what is not on this machine."""
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Fetch the first bytes of these blobs together, where they are not on this machine: they will be read next."""
 
     def copy(self, name: str) -> BufferedIOBase:
         """An open file with the contents in the store, past the cache; a deletion meanwhile does not affect it."""

@@ -316,7 +316,7 @@ class ObjectBlobs:
             descriptor = self._cache.begin(key, *front())
         return OpenCached(self._cache, descriptor, partial(self._bucket.ranges, key), front)
 
-    def expect(self, names: Sequence[str]) -> None:
+    def prefetch(self, names: Sequence[str]) -> None:
         missing = [key for key in map(self._key, names) if not self._cache.path(key).exists()]
 
         def begin(key: str) -> None:

@@ -149,9 +149,9 @@ class KVBlockStore:
         blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
         return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
 
-    def expect(self, names: Sequence[str]) -> None:
-        """Lengths and landmarks of these shards are read next."""
-        self.blobs.expect(names)
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Fetch the lengths and landmarks of these shards together, since they are read next."""
+        self.blobs.prefetch(names)
 
     def _shards_of(self, names: Iterable[str]) -> dict[str, OpenShard]:
         return {name: self._shard(name) for name in names}

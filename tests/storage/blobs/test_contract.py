@@ -82,7 +82,7 @@ def test_what_is_missing_is_missing_to_all_who_ask(blobs):
             ask("kv/none.kv")
     assert names(blobs) == [] and blobs.delete(["kv/none.kv"]) == 0 and blobs.size(["kv/none.kv"]) == 0
     blobs.sweep(["kv/none.kv"])
-    blobs.expect(["kv/none.kv"])
+    blobs.prefetch(["kv/none.kv"])
 
 
 def test_an_empty_blob_is_one(blobs):
@@ -133,7 +133,7 @@ def test_stored_memory_is_read_back_bit_for_bit_by_another_machine(blobs, url, t
     keys_NYGLD, values_NYGLD, lengths_N = random_blocks(LAYOUT, 7)
     shard = kv_store(blobs, tmp_path).write(keys_NYGLD, values_NYGLD, lengths_N, group="document")
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
-    reader.expect([shard.name])
+    reader.prefetch([shard.name])
     for y, layer in enumerate(LAYOUT.layers):
         refs = [(shard.name, block) for block in (6, 0, 3)]
         for _ in range(2):  # from behind the cache, then from it
