@@ -132,14 +132,14 @@ def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -
     stated = range(at, at + len(f"The pass key is {key}. Remember it. {key}"))
     prompt = model.prompt(answer.settings["asked"]).ids
     with index.open_snapshot(workspace.catalogue) as snapshot:
-        positions = snapshot.positions_of(scope.document_ids).tolist()
-        blocks = [positions.index(int(snapshot.positions_of_blocks([one])[0])) for one in ids]
+        indices = snapshot.indices_of(scope.document_ids).tolist()
+        blocks = [indices.index(int(snapshot.indices_of_blocks([one])[0])) for one in ids]
 
     def effects(groups: Sequence[Sequence[int]]) -> list[float]:
         """Nats by which the answer becomes less likely without each group of blocks."""
         left_out = [tuple(sorted(blocks[number] for number in group)) for group in groups]
         with index.open_snapshot(workspace.catalogue) as snapshot:
-            memory = snapshot.reader(torch.tensor(positions))
+            memory = snapshot.reader(torch.tensor(indices))
             generator = AnswerGenerator(workspace, index, question)
             _, found = generator.effects(prompt, answer.settings["token_ids"], memory, left_out)
         return [-found[group] for group in left_out]

@@ -215,8 +215,8 @@ def search_rankings(
             scores_C = all_C.masked_fill(is_by_words_C, -torch.inf)
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
-        positions_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
-        held = Postings(positions_of.keys(), positions_of, frozenset(), len(texts))
+        indices_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
+        held = Postings(indices_of.keys(), indices_of, frozenset(), len(texts))
         shares_C = held.shares(proposed_C.numpy())
         for name, each_C in ((f"{OURS}, words", scores_C), (f"{OURS}, words, rare ones propose", all_C)):
             order_C = (each_C + TERMS * shares_C).argsort(descending=True, stable=True)

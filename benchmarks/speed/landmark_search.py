@@ -73,7 +73,7 @@ def measure(name: str, index: ExactLandmarkIndex | FaissLandmarkIndex, keys: Ten
     recalls = []
     for ranking, logits in zip(found, truth, strict=True):
         worst = logits.topk(min(COUNT, len(logits))).values[-1] - 1e-4
-        recalls.append(float((logits[ranking.positions] >= worst).sum()) / min(COUNT, len(logits)))
+        recalls.append(float((logits[ranking.indices] >= worst).sum()) / min(COUNT, len(logits)))
     return {
         "index": name,
         "blocks": len(keys),

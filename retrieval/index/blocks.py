@@ -257,7 +257,7 @@ class BlockCache:
 
 @dataclass(frozen=True, eq=False)
 class StoredBlocks:
-    """Where the blocks of a snapshot are, by position: block id, shard name, row in the shard, ordinary tokens."""
+    """Where the blocks of a snapshot are, by index: block id, shard name, row in the shard, ordinary tokens."""
 
     ids_N: np.ndarray
     shard_names: tuple[str, ...]
@@ -265,21 +265,21 @@ class StoredBlocks:
     row_N: np.ndarray
     length_N: Tensor
 
-    def refs(self, positions: np.ndarray) -> list[tuple[str, int]]:
+    def refs(self, indices: np.ndarray) -> list[tuple[str, int]]:
         names = self.shard_names
-        shards, rows = self.shard_N[positions].tolist(), self.row_N[positions].tolist()
+        shards, rows = self.shard_N[indices].tolist(), self.row_N[indices].tolist()
         return [(names[shard], row) for shard, row in zip(shards, rows, strict=True)]
 
 
 class StoredMemoryReader:
-    """Blocks of one snapshot as a memory; its ids are 0..C-1, the ranks of `positions_C` (ascending), or all
-    positions."""
+    """Blocks of one snapshot as a memory; its ids are 0..C-1, the ranks of `indices_C` (ascending), or all
+    indices."""
 
     def __init__(
-        self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, cache: BlockCache, positions_C: Tensor | None = None
+        self, snapshot: LandmarkSnapshot, blocks: StoredBlocks, cache: BlockCache, indices_C: Tensor | None = None
     ) -> None:
         self._snapshot, self._blocks, self._cache = snapshot, blocks, cache
-        self._positions = None if positions_C is None else positions_C.cpu().numpy()
+        self._indices = None if indices_C is None else indices_C.cpu().numpy()
         self._landmarks: dict[int, Tensor] = {}  # layer -> landmarks_1GCD of the candidates
         self._room = cache.room_for(self.num_blocks)
         if self._room:
@@ -293,19 +293,19 @@ class StoredMemoryReader:
 
     @property
     def num_blocks(self) -> int:
-        return self._snapshot.num_blocks if self._positions is None else len(self._positions)
+        return self._snapshot.num_blocks if self._indices is None else len(self._indices)
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        if self._positions is None:
+        if self._indices is None:
             return self._snapshot.choose(layer, queries_BGXRD, k)
         return choose_blocks(queries_BGXRD, self.landmarks(layer).to(queries_BGXRD.dtype), k)
 
     def landmarks(self, layer: int) -> Tensor:
         """landmarks_1GCD in the order of the blocks, as paper positions need."""
         if layer not in self._landmarks:
-            positions = None if self._positions is None else torch.from_numpy(self._positions)
+            indices = None if self._indices is None else torch.from_numpy(self._indices)
             shape = self._cache.shape
-            landmarks_GCD = self._snapshot.landmarks(layer, positions)
+            landmarks_GCD = self._snapshot.landmarks(layer, indices)
             self._landmarks[layer] = landmarks_GCD[None].to(shape.device, shape.dtype)
         return self._landmarks[layer]
 
@@ -326,10 +326,10 @@ class StoredMemoryReader:
 
     def _through_cache(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         distinct_U, pick = np.unique(ids_BGXS.cpu().numpy(), return_inverse=True)
-        positions_U = distinct_U if self._positions is None else self._positions[distinct_U]
+        indices_U = distinct_U if self._indices is None else self._indices[distinct_U]
         pick_BGXS = torch.from_numpy(pick.reshape(ids_BGXS.shape))
-        lengths_BGXS = self._blocks.length_N[positions_U][pick_BGXS].to(ids_BGXS.device)
-        ids_U, refs_U = self._blocks.ids_N[positions_U], self._blocks.refs(positions_U)
+        lengths_BGXS = self._blocks.length_N[indices_U][pick_BGXS].to(ids_BGXS.device)
+        ids_U, refs_U = self._blocks.ids_N[indices_U], self._blocks.refs(indices_U)
         keys_BGXSLD, values_BGXSLD = self._cache.read(layer, ids_U, refs_U, pick_BGXS)
         return keys_BGXSLD, values_BGXSLD, lengths_BGXS
 
@@ -349,22 +349,22 @@ class MemorySnapshot:
     def num_blocks(self) -> int:
         return len(self.blocks.ids_N)
 
-    def positions_of(self, document_ids: Sequence[str]) -> Tensor:
-        """Positions of all blocks of some documents, ascending."""
+    def indices_of(self, document_ids: Sequence[str]) -> Tensor:
+        """Indices of all blocks of some documents, ascending."""
         wanted = set(document_ids)
         numbers = [number for number, document_id in enumerate(self.document_ids) if document_id in wanted]
         return torch.from_numpy(np.flatnonzero(np.isin(self.document_N, numbers)))
 
-    def positions_of_blocks(self, block_ids: Sequence[int]) -> Tensor:
-        """Positions of blocks by id, ascending; ids that are gone are left out."""
+    def indices_of_blocks(self, block_ids: Sequence[int]) -> Tensor:
+        """Indices of blocks by id, ascending; ids that are gone are left out."""
         return torch.from_numpy(np.flatnonzero(np.isin(self.blocks.ids_N, np.asarray(block_ids, dtype=np.int64))))
 
-    def documents_of(self, positions_C: Tensor) -> list[str]:
+    def documents_of(self, indices_C: Tensor) -> list[str]:
         """The document of each block."""
-        return [self.document_ids[number] for number in self.document_N[positions_C.numpy()].tolist()]
+        return [self.document_ids[number] for number in self.document_N[indices_C.numpy()].tolist()]
 
     def restricted_to(self, document_ids: Collection[str]) -> MemorySnapshot:
-        """The snapshot as if there were no other documents than these; positions count the remaining blocks.
+        """The snapshot as if there were no other documents than these; indices count the remaining blocks.
 
         Nothing of another document can be read, ranked or counted, or shift a threshold.
         """
@@ -388,15 +388,15 @@ class MemorySnapshot:
             cache=self.cache,
         )
 
-    def reader(self, positions: Tensor | None = None) -> StoredMemoryReader:
-        return StoredMemoryReader(self.landmarks, self.blocks, self.cache, positions)
+    def reader(self, indices: Tensor | None = None) -> StoredMemoryReader:
+        return StoredMemoryReader(self.landmarks, self.blocks, self.cache, indices)
 
-    def token_keys(self, positions_C: Tensor) -> tuple[list[Tensor], Tensor]:
+    def token_keys(self, indices_C: Tensor) -> tuple[list[Tensor], Tensor]:
         """keys_CGLD of each layer that search weighs, and lengths_C (ordinary tokens), of distinct blocks.
 
         Raises `storage.errors.DamagedMemory`.
         """
-        numbers = positions_C.numpy()
+        numbers = indices_C.numpy()
         ids, refs = self.blocks.ids_N[numbers], self.blocks.refs(numbers)
         keys_WCGLD = [self.cache.read_keys(layer, ids, refs) for layer in self.cache.key_layers]
-        return keys_WCGLD, self.blocks.length_N[positions_C]
+        return keys_WCGLD, self.blocks.length_N[indices_C]

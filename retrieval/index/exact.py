@@ -1,10 +1,10 @@
 """Search over the landmark keys of all stored blocks.
 
 - `LandmarkIndex` is the interface; `ExactLandmarkIndex` is the reference and the default: one contiguous tensor per
-  memory layer. Blocks are in the order of their ids, so a position means the same before and after a restart.
+  memory layer. Blocks are in the order of their ids, so a block index means the same before and after a restart.
 - `snapshot()` is what a question works on: later additions and removals cannot be seen through it.
-- `VisibleLandmarks`: the landmarks of some blocks, as if there were no others. Positions count visible blocks, and so
-  do `mean` and `spread` of a ranking, from which the confidence of a question is derived.
+- `VisibleLandmarks`: the landmarks of some blocks, as if there were no others. Block indices count visible blocks, and
+  so do `mean` and `spread` of a ranking, from which the confidence of a question is derived.
 
 Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim, X voter groups, R
 rows that vote together, S slots.
@@ -32,7 +32,7 @@ class Ranking:
     deviation) of the logits of all blocks, in scope or not: what an unrelated block scores.
     """
 
-    positions: Tensor
+    indices: Tensor
     logits: Tensor
     log_total: float
     mean: float = 0.0
@@ -44,22 +44,23 @@ class Ranking:
 
 
 class LandmarkSnapshot(Protocol):
-    """The landmarks as they were at one moment. Positions run from 0 to num_blocks - 1, in the order of block ids."""
+    """The landmarks as they were at one moment. Block indices run from 0 to num_blocks - 1, in the order of block
+    ids."""
 
     @property
     def num_blocks(self) -> int: ...
 
-    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
+    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         """landmarks_GND of all blocks, or landmarks_GMD of some."""
         ...
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS, ascending positions: what attention reads when every block is a candidate (see
+        """ids_BGXS, ascending indices: what attention reads when every block is a candidate (see
         `model.attention.selection.select_blocks`)."""
         ...
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
-        """The `count` best blocks for one query over all layers and heads; `within`: ascending positions in scope."""
+        """The `count` best blocks for one query over all layers and heads; `within`: ascending indices in scope."""
         ...
 
 
@@ -73,7 +74,7 @@ class LandmarkIndex(Protocol):
 
     @property
     def ids(self) -> np.ndarray:
-        """Block ids by position, ascending."""
+        """Block ids by block index, ascending."""
         ...
 
     @property
@@ -101,8 +102,8 @@ def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
     best = top_blocks(logits_N, count).flip(0)  # newest first, so that the stable sort keeps the tie rule
     best = best[logits_N[best].argsort(descending=True, stable=True)]
     log_total = float(logits_N.logsumexp(0))
-    positions = best if within is None else within[best]
-    return Ranking(positions.cpu(), logits_N[best].cpu(), log_total, mean, spread)
+    indices = best if within is None else within[best]
+    return Ranking(indices.cpu(), logits_N[best].cpu(), log_total, mean, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +117,9 @@ class ExactSnapshot:
     def num_blocks(self) -> int:
         return self.landmarks_YGND[0].shape[1]
 
-    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
+    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         landmarks_GND = self.landmarks_YGND[self.layers.index(layer)]
-        return landmarks_GND if positions is None else landmarks_GND[:, positions.to(landmarks_GND.device)]
+        return landmarks_GND if indices is None else landmarks_GND[:, indices.to(landmarks_GND.device)]
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         landmarks_GND = self.landmarks(layer)
@@ -174,7 +175,7 @@ class ExactLandmarkIndex:
 
     @property
     def ids(self) -> np.ndarray:
-        """Block ids by position, ascending."""
+        """Block ids by block index, ascending."""
         return self._ids
 
     @property
@@ -220,17 +221,17 @@ _SAMPLED_BLOCKS = 4096
 
 
 class VisibleLandmarks:
-    """A `LandmarkSnapshot` of the blocks at `positions_M` (ascending) of another one."""
+    """A `LandmarkSnapshot` of the blocks at `indices_M` (ascending) of another one."""
 
-    def __init__(self, whole: LandmarkSnapshot, positions_M: Tensor, layers: Sequence[int]):
-        self._whole, self._positions, self._layers = whole, positions_M, tuple(layers)
+    def __init__(self, whole: LandmarkSnapshot, indices_M: Tensor, layers: Sequence[int]):
+        self._whole, self._indices, self._layers = whole, indices_M, tuple(layers)
 
     @property
     def num_blocks(self) -> int:
-        return len(self._positions)
+        return len(self._indices)
 
-    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
-        return self._whole.landmarks(layer, self._positions if positions is None else self._positions[positions.cpu()])
+    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
+        return self._whole.landmarks(layer, self._indices if indices is None else self._indices[indices.cpu()])
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         landmarks_GMD = self.landmarks(layer)
@@ -238,17 +239,17 @@ class VisibleLandmarks:
         return choose_blocks(queries, landmarks_GMD[None], k)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
-        allowed = self._positions if within is None else self._positions[within.cpu()]
+        allowed = self._indices if within is None else self._indices[within.cpu()]
         found = self._whole.rank(query_YGD, count, allowed)
-        positions = torch.searchsorted(self._positions, found.positions)
+        indices = torch.searchsorted(self._indices, found.indices)
         mean, spread = self._usual(query_YGD)
-        return replace(found, positions=positions, mean=mean, spread=spread)
+        return replace(found, indices=indices, mean=mean, spread=spread)
 
     def _usual(self, query_YGD: Tensor) -> tuple[float, float]:
         """Mean and standard deviation of the logits of visible blocks."""
         if not self.num_blocks:
             return 0.0, 0.0
-        sample = self._positions[:: max(1, self.num_blocks // _SAMPLED_BLOCKS)]
+        sample = self._indices[:: max(1, self.num_blocks // _SAMPLED_BLOCKS)]
         logits = torch.zeros(len(sample))
         for query_GD, layer in zip(query_YGD, self._layers, strict=True):
             landmarks_GMD = self._whole.landmarks(layer, sample)

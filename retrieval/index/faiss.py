@@ -39,8 +39,8 @@ class FaissSnapshot:
     def num_blocks(self) -> int:
         return self.exact.num_blocks
 
-    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
-        return self.exact.landmarks(layer, positions)
+    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
+        return self.exact.landmarks(layer, indices)
 
     def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         return self.exact.choose(layer, queries_BGXRD, k)
@@ -147,10 +147,10 @@ class FaissLandmarkIndex:
         order = np.lexsort((-ids, -logits))  # of equal logits the newest block first
         logits, ids = logits[order], ids[order]
         log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
-        positions = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
+        indices = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
         sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // _SAMPLED_BLOCKS))
         mean, spread = float(sample.mean()), float(sample.std(correction=0))
-        return Ranking(positions, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
+        return Ranking(indices, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
 
     def _parameters(self, index: faiss.Index, selector: faiss.IDSelector) -> faiss.SearchParameters:
         if isinstance(index, faiss.IndexIVF):

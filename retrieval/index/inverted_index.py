@@ -87,54 +87,54 @@ def _index_shard(workspace: Workspace, shard_id: int, headings_of: Callable[[str
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """The postings of a question's terms within a scope. `positions_of`: the blocks of each term that is looked up,
+    """The postings of a question's terms within a scope. `indices_of`: the blocks of each term that is looked up,
     ascending; `above_of`: those that stand under it; `common`: terms that are not, because too many shards hold them;
     `count`: blocks in scope."""
 
     asked: Set[str]
-    positions_of: Mapping[str, NDArray[np.int64]]
+    indices_of: Mapping[str, NDArray[np.int64]]
     above_of: Mapping[str, NDArray[np.int64]]
     common: Set[str]
     count: int
 
     def proposed(self) -> NDArray[np.int64]:
-        """The PROPOSED best positions by the rare terms that they hold, weighed by idf; of equals the newest."""
-        return np.array(most_rare([held.tolist() for held in self.positions_of.values()], self.count), dtype=np.int64)
+        """The PROPOSED best indices by the rare terms that they hold, weighed by idf; of equals the newest."""
+        return np.array(most_rare([held.tolist() for held in self.indices_of.values()], self.count), dtype=np.int64)
 
-    def shares(self, positions_C: NDArray[np.int64]) -> Tensor:
+    def shares(self, indices_C: NDArray[np.int64]) -> Tensor:
         """shares_C, 0 to 1: how many of the terms that were looked up each block holds or stands under, weighed by idf
         (inverse document frequency, over the blocks that hold them)."""
-        shares_C = np.zeros(len(positions_C), dtype=np.float32)
+        shares_C = np.zeros(len(indices_C), dtype=np.float32)
         total = 0.0
-        for term, held in self.positions_of.items():
+        for term, held in self.indices_of.items():
             rarity = math.log(1 + (self.count - len(held) + 0.5) / (len(held) + 0.5)) if len(held) else 0.0
-            shares_C[np.isin(positions_C, held) | np.isin(positions_C, self.above_of[term])] += rarity
+            shares_C[np.isin(indices_C, held) | np.isin(indices_C, self.above_of[term])] += rarity
             total += rarity
         return torch.from_numpy(shares_C / (total or 1.0))
 
-    def missing(self, positions_C: NDArray[np.int64]) -> set[str]:
+    def missing(self, indices_C: NDArray[np.int64]) -> set[str]:
         """Terms that none of these blocks holds."""
-        held = {term for term, positions in self.positions_of.items() if np.isin(positions, positions_C).any()}
+        held = {term for term, indices in self.indices_of.items() if np.isin(indices, indices_C).any()}
         return set(self.asked) - held - self.common
 
 
 def postings_of(workspace: Workspace, snapshot: MemorySnapshot, asked: Set[str], within: Tensor | None) -> Postings:
-    """Looks up the terms. `within`: ascending positions in scope; None for all."""
+    """Looks up the terms. `within`: ascending indices in scope; None for all."""
     number = {term: term_id(term) for term in [*asked, *(_ABOVE + term for term in asked)]}
     shards = workspace.catalogue.count_terms(set(number.values()))
     looked_up = {term for term in number if shards.get(number[term], 0) <= MOST_SHARDS}
     found = workspace.catalogue.blocks_with_terms({number[term] for term in looked_up})
 
-    def positions(term: str) -> NDArray[np.int64]:
+    def indices(term: str) -> NDArray[np.int64]:
         ids = found.get(number[term]) if term in looked_up else None
-        held = np.zeros(0, np.int64) if ids is None else snapshot.positions_of_blocks(ids.tolist()).numpy()
+        held = np.zeros(0, np.int64) if ids is None else snapshot.indices_of_blocks(ids.tolist()).numpy()
         return held if within is None else held[np.isin(held, within.numpy())]
 
     rare = sorted(asked & looked_up)
     return Postings(
         asked,
-        {term: positions(term) for term in rare},
-        {term: positions(_ABOVE + term) for term in rare},
+        {term: indices(term) for term in rare},
+        {term: indices(_ABOVE + term) for term in rare},
         asked - looked_up,
         snapshot.num_blocks if within is None else len(within),
     )
@@ -144,7 +144,7 @@ def most_rare(held: Sequence[Sequence[int]], count: int) -> list[int]:
     """The PROPOSED best of `count` blocks by the terms that they hold, weighed by idf; of equals the newest. `held`:
     the blocks of each term."""
     rarities: Counter[int] = Counter()
-    for positions in held:
-        if 0 < len(positions) <= max(ALWAYS_RARE, RARE_SHARE * count):
-            rarities.update(dict.fromkeys(positions, math.log(count / len(positions))))
-    return sorted(rarities, key=lambda position: (rarities[position], position), reverse=True)[:PROPOSED]
+    for indices in held:
+        if 0 < len(indices) <= max(ALWAYS_RARE, RARE_SHARE * count):
+            rarities.update(dict.fromkeys(indices, math.log(count / len(indices))))
+    return sorted(rarities, key=lambda index: (rarities[index], index), reverse=True)[:PROPOSED]

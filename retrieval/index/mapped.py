@@ -279,7 +279,7 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedSnapshot:
-    """`places_N`: where the block of each position lies: below P in the file, the others in `tail`; None: in order."""
+    """`places_N`: where the block of each index lies: below P in the file, the others in `tail`; None: in order."""
 
     layers: tuple[int, ...]
     shape_GD: tuple[int, int]
@@ -296,8 +296,8 @@ class MappedSnapshot:
     def num_blocks(self) -> int:
         return self.in_file + self.tail.num_blocks if self.places_N is None else len(self.places_N)
 
-    def landmarks(self, layer: int, positions: Tensor | None = None) -> Tensor:
-        chosen_M = torch.arange(self.num_blocks) if positions is None else positions.cpu()
+    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
+        chosen_M = torch.arange(self.num_blocks) if indices is None else indices.cpu()
         places_M = chosen_M if self.places_N is None else self.places_N[chosen_M]
         found_GMD = torch.empty(self.shape_GD[0], len(places_M), self.shape_GD[1], dtype=self.dtype)
         kept_M = places_M < self.in_file
@@ -330,7 +330,7 @@ class MappedSnapshot:
         logits_N[near_M] = exact_M
         return replace(
             found,
-            positions=near_M[found.positions],
+            indices=near_M[found.indices],
             log_total=float(logits_N[scope].logsumexp(0)),
             mean=float(logits_N.mean()),
             spread=float(logits_N.std(correction=0)),
@@ -345,10 +345,10 @@ class MappedSnapshot:
         logits_N, slack_N = torch.cat(parts), torch.cat(slacks)
         return (logits_N, slack_N) if self.places_N is None else (logits_N[self.places_N], slack_N[self.places_N])
 
-    def _exact(self, query_K: Tensor, positions_M: Tensor, logits_N: Tensor) -> Tensor:
+    def _exact(self, query_K: Tensor, indices_M: Tensor, logits_N: Tensor) -> Tensor:
         """logits_M of blocks, by exact keys; those in RAM are exact already."""
-        exact_M = logits_N[positions_M]
-        places_M = positions_M if self.places_N is None else self.places_N[positions_M]
+        exact_M = logits_N[indices_M]
+        places_M = indices_M if self.places_N is None else self.places_N[indices_M]
         kept = torch.nonzero(places_M < self.in_file).squeeze(1)
         for start in range(0, len(kept), _AT_ONCE):
             assert self.file is not None
@@ -523,8 +523,8 @@ class LandmarkCache:
         layers, landmarks, blocks = loaded.layout.layers, snapshot.landmarks, snapshot.blocks
 
         def rows(start: int, stop: int) -> Tensor:
-            positions = torch.arange(start, stop)
-            of_layers = [landmarks.landmarks(layer, positions).transpose(0, 1).cpu() for layer in layers]
+            indices = torch.arange(start, stop)
+            of_layers = [landmarks.landmarks(layer, indices).transpose(0, 1).cpu() for layer in layers]
             return torch.stack(of_layers, 1).flatten(1)
 
         shards = list(refs.shards.values())

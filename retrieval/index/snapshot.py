@@ -290,18 +290,18 @@ def naming_damage(index: MemoryIndex) -> Iterator[None]:
         raise
 
 
-def scope_positions(
+def scope_indices(
     workspace: Workspace, snapshot: MemorySnapshot, scope: Scope | None, without: Sequence[int] = ()
 ) -> Tensor | None:
-    """Positions in scope, ascending; None for everything. `without`: ids of blocks that are left out. Raises `NotFound`
+    """Indices in scope, ascending; None for everything. `without`: ids of blocks that are left out. Raises `NotFound`
     for unknown documents and collections."""
     within = None
     if scope is not None and scope != Scope():
-        within = snapshot.positions_of(list(scope_documents(workspace.catalogue, scope)))
+        within = snapshot.indices_of(list(scope_documents(workspace.catalogue, scope)))
     if not without:
         return within
     within = torch.arange(snapshot.num_blocks) if within is None else within
-    return within[~torch.isin(within, snapshot.positions_of_blocks(list(without)))]
+    return within[~torch.isin(within, snapshot.indices_of_blocks(list(without)))]
 
 
 def scope_documents(catalogue: Catalogue, scope: Scope) -> set[str]:

@@ -186,28 +186,28 @@ class Answerer:
         """Passages by attention, as many as were asked for."""
         candidates, masses = retrieved.candidates, mass.masses
         order = sorted(masses, key=lambda c: (-masses[c], -c))
-        ids = candidates.snapshot.blocks.ids_N[candidates.positions_C[order].numpy()].tolist()
+        ids = candidates.snapshot.blocks.ids_N[candidates.indices_C[order].numpy()].tolist()
         attention_map = {
             block_id: tuple(tuple(round(cell, 6) for cell in row) for row in mass.mean_mass_YH(c).tolist())
             for block_id, c in list(zip(ids, order, strict=True))[:MAPPED_BLOCKS]
         }
         scores = torch.tensor([masses[c] for c in order])
-        hits = hits_of(candidates.snapshot, candidates.positions_C[order], scores)
+        hits = hits_of(candidates.snapshot, candidates.indices_C[order], scores)
         passages = self._passages.passages(join_neighbours(hits, self._question.k), sum)
-        documents = tuple(set(candidates.snapshot.documents_of(candidates.positions_C[order])))
+        documents = tuple(set(candidates.snapshot.documents_of(candidates.indices_C[order])))
         return _Evidence(passages, self._near_misses(retrieved, passages), attention_map, documents, tuple(ids))
 
     def _near_misses(self, retrieved: Retrieved, shown: Sequence[Passage]) -> list[Passage]:
         """The best of the search that are not shown already."""
         known = {block_id for passage in shown for block_id in passage.block_ids}
         found = retrieved.search_result
-        hits = hits_of(retrieved.candidates.snapshot, found.positions_C, found.scores_C)
+        hits = hits_of(retrieved.candidates.snapshot, found.indices_C, found.scores_C)
         return self._passages.passages([[hit] for hit in hits if hit.block_id not in known][:NEAR_MISSES])
 
     def _only_found(self, retrieved: Retrieved) -> _Evidence:
         """Nothing was generated: the best search results are near misses."""
         found = retrieved.search_result
-        hits = hits_of(retrieved.candidates.snapshot, found.positions_C, found.scores_C)
+        hits = hits_of(retrieved.candidates.snapshot, found.indices_C, found.scores_C)
         near = self._passages.passages(join_neighbours(hits, NEAR_MISSES, found.joined), found.joined)
         return _Evidence([], near, {}, tuple(passage.document_id for passage in near))
 

@@ -85,7 +85,7 @@ def draft_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved: R
     """The answer to a plain question, with the blocks of its rows; None for any other question."""
     if not (retrieved.quote and asks_to_compute(retrieved.asked)):
         return None
-    document_ids = list(dict.fromkeys(retrieved.candidates.snapshot.documents_of(retrieved.search_result.positions_C)))
+    document_ids = list(dict.fromkeys(retrieved.candidates.snapshot.documents_of(retrieved.search_result.indices_C)))
     tables, texts = [], {}
     for document_id in document_ids[:_MOST_DOCUMENTS]:
         texts[document_id] = passages.text(document_id)

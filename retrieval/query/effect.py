@@ -10,7 +10,7 @@ import torch
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
-from retrieval.index.snapshot import MemoryIndex, scope_positions
+from retrieval.index.snapshot import MemoryIndex, scope_indices
 from retrieval.query.answer import quoted_sentences
 from retrieval.query.answer_generator import AnswerGenerator
 from retrieval.query.draft import AnswerSelector
@@ -63,7 +63,7 @@ def _quoted(
     workspace.loaded()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question))
-        left_out = snapshot.positions_of_blocks(question.without)
+        left_out = snapshot.indices_of_blocks(question.without)
         selector = AnswerSelector(workspace, index, builder, question)
         draft = selector.decide(retrieved.over(retrieved.candidates.without(left_out)))
         found = draft.outcome != "not_found"
@@ -92,14 +92,12 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
     )
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         if settings.get("space") == "memory":
-            candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
-            positions, memory = candidates.positions_C, candidates.memory
+            candidates = whole_scope(snapshot, scope_indices(workspace, snapshot, question.scope))
+            indices, memory = candidates.indices_C, candidates.memory
         else:
-            positions = snapshot.positions_of_blocks(settings["candidates"])
-            memory = snapshot.reader(positions)
-        (block,) = torch.isin(positions, snapshot.positions_of_blocks([block_id])).nonzero().flatten().tolist() or [
-            None
-        ]
+            indices = snapshot.indices_of_blocks(settings["candidates"])
+            memory = snapshot.reader(indices)
+        (block,) = torch.isin(indices, snapshot.indices_of_blocks([block_id])).nonzero().flatten().tolist() or [None]
         if block is None:
             raise InvalidRequest("This block is no longer stored, so its effect cannot be measured.")
         generator = AnswerGenerator(workspace, index, question)

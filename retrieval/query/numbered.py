@@ -83,17 +83,17 @@ def blocks_of_parts(
     catalogue: Catalogue,
     snapshot: MemorySnapshot,
     named: Collection[tuple[str, str]],
-    positions_P: Tensor,
+    indices_P: Tensor,
     documents: Sequence[str],
 ) -> Tensor:
     """Which of some blocks, those that hold the numbers, begin a part that a question names: at most MOST_BLOCKS, of
     the first of `documents` that has one, the longest part first, since a list of contents has the number too."""
     found: dict[int, int] = {}  # block id -> characters of the part
-    documents_P = snapshot.documents_of(positions_P)
+    documents_P = snapshot.documents_of(indices_P)
     for document in documents[:MOST_DOCUMENTS]:
         ids = [
             snapshot.blocks.ids_N[at]
-            for at, one in zip(positions_P.tolist(), documents_P, strict=True)
+            for at, one in zip(indices_P.tolist(), documents_P, strict=True)
             if one == document
         ]
         rows = catalogue.blocks_by_id(ids)
@@ -105,4 +105,4 @@ def blocks_of_parts(
         if found:
             break
     first = sorted(found, key=lambda id_: -found[id_])[:MOST_BLOCKS]
-    return torch.cat([snapshot.positions_of_blocks([id_]) for id_ in first]) if first else torch.zeros(0).long()
+    return torch.cat([snapshot.indices_of_blocks([id_]) for id_ in first]) if first else torch.zeros(0).long()

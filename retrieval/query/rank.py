@@ -262,7 +262,7 @@ def candidate_sentences(
     with naming_damage(index), workspace.scheduler.for_question():
         assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)
-        matches_QCL = found.matches.of(candidates.positions_C).maximum(titles_QC[..., None])
+        matches_QCL = found.matches.of(candidates.indices_C).maximum(titles_QC[..., None])
     return sentences_of(
         quotable,
         matches_QCL,

@@ -1,9 +1,9 @@
 """Retrieve: search narrows the memory to the candidates, the blocks that an answer may read.
 
-Inside a question a block is known by its index in the snapshot (`positions_*`; ascending block ids) as long as search
+Inside a question a block is known by its index in the snapshot (`indices_*`; ascending block ids) as long as search
 looks at all of them. From the choice of candidates on it is its number c in 0..C-1, in ascending order of these:
 `Candidates.memory`, attention's selections, evidence and quotations all count so. Ids of the catalogue are for what is
-stored or shown. Nothing of this is a position in attention (`model.attention.positions`).
+stored or shown. None of these is a position in attention (`model.attention.positions`).
 
 Axes: N blocks of the snapshot, C candidates.
 """
@@ -23,7 +23,7 @@ from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot, StoredMemoryReader
-from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
+from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_indices
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import TURNS, with_conversation
 from retrieval.query.question import Question
@@ -46,42 +46,42 @@ class Candidates:
     found come last. `space`: "memory" where search left out nothing in scope."""
 
     snapshot: MemorySnapshot
-    positions_C: Tensor
+    indices_C: Tensor
     quotable_C: Tensor
     rank_C: Sequence[int]
     space: Space = "candidates"
 
     def __len__(self) -> int:
-        return len(self.positions_C)
+        return len(self.indices_C)
 
     @cached_property
     def block_ids(self) -> list[int]:
-        ids: list[int] = self.snapshot.blocks.ids_N[self.positions_C.numpy()].tolist()
+        ids: list[int] = self.snapshot.blocks.ids_N[self.indices_C.numpy()].tolist()
         return ids
 
     @cached_property
     def document_ids(self) -> list[str]:
-        return self.snapshot.documents_of(self.positions_C)
+        return self.snapshot.documents_of(self.indices_C)
 
     def retrieval_scores(self, scores_F: Tensor) -> Tensor:
         """scores_C of the candidates, from those of the blocks found (best first); 0 for neighbours of these."""
         padded = torch.cat((scores_F, torch.zeros(1)))
         return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
 
-    def with_more(self, positions: Sequence[int]) -> Candidates:
+    def with_more(self, indices: Sequence[int]) -> Candidates:
         """With other blocks of the snapshot, which may be quoted and rank last."""
-        old, more_P = self.positions_C.tolist(), torch.tensor(positions, dtype=torch.long)
+        old, more_P = self.indices_C.tolist(), torch.tensor(indices, dtype=torch.long)
         rank = dict(zip(old, self.rank_C, strict=True))
-        positions_C = _distinct(self.positions_C, more_P)
-        quotable_C = torch.isin(positions_C, torch.cat((self.positions_C[self.quotable_C], more_P)))
-        ranks = [rank.get(position, max(self.rank_C, default=0)) for position in positions_C.tolist()]
-        return Candidates(self.snapshot, positions_C, quotable_C, ranks)
+        indices_C = _distinct(self.indices_C, more_P)
+        quotable_C = torch.isin(indices_C, torch.cat((self.indices_C[self.quotable_C], more_P)))
+        ranks = [rank.get(index, max(self.rank_C, default=0)) for index in indices_C.tolist()]
+        return Candidates(self.snapshot, indices_C, quotable_C, ranks)
 
-    def without(self, positions: Tensor) -> Candidates:
+    def without(self, indices: Tensor) -> Candidates:
         """Without some blocks of the snapshot."""
-        kept_C = ~torch.isin(self.positions_C, positions)
+        kept_C = ~torch.isin(self.indices_C, indices)
         ranks = [rank for rank, kept in zip(self.rank_C, kept_C.tolist(), strict=True) if kept]
-        return replace(self, positions_C=self.positions_C[kept_C], quotable_C=self.quotable_C[kept_C], rank_C=ranks)
+        return replace(self, indices_C=self.indices_C[kept_C], quotable_C=self.quotable_C[kept_C], rank_C=ranks)
 
     @property
     def is_everything(self) -> bool:
@@ -91,11 +91,11 @@ class Candidates:
     @cached_property
     def memory(self) -> StoredMemoryReader:
         """What attention reads: the same for every pass of the question, since it may hold the blocks."""
-        return self.snapshot.reader(None if self.is_everything else self.positions_C)
+        return self.snapshot.reader(None if self.is_everything else self.indices_C)
 
     def hits(self, order: Sequence[int], scores_C: Tensor) -> list[Hit]:
         """Some candidates with their scores, in the given order."""
-        return hits_of(self.snapshot, self.positions_C[order], scores_C[order])
+        return hits_of(self.snapshot, self.indices_C[order], scores_C[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +121,8 @@ class Retrieved:
     @property
     def block_ids(self) -> list[int]:
         """Of the blocks found and of those that may be quoted, so that their rows are read together."""
-        positions = torch.cat((self.search_result.positions_C, self.candidates.positions_C[self.candidates.quotable_C]))
-        ids: list[int] = self.candidates.snapshot.blocks.ids_N[positions.numpy()].tolist()
+        indices = torch.cat((self.search_result.indices_C, self.candidates.indices_C[self.candidates.quotable_C]))
+        ids: list[int] = self.candidates.snapshot.blocks.ids_N[indices.numpy()].tolist()
         return ids
 
     def over(self, candidates: Candidates) -> Retrieved:
@@ -146,7 +146,7 @@ def retrieve(
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
     if not quote and chooses_from_all(workspace.opened.model, found.in_scope):
-        candidates = whole_scope(snapshot, scope_positions(workspace, snapshot, question.scope))
+        candidates = whole_scope(snapshot, scope_indices(workspace, snapshot, question.scope))
     else:
         candidates = choose_candidates(
             snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
@@ -173,8 +173,8 @@ def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:
 
 def whole_scope(snapshot: MemorySnapshot, within: Tensor | None) -> Candidates:
     """Every block in scope, for attention to choose from; none of them is quoted."""
-    positions_C = torch.arange(snapshot.num_blocks) if within is None else within
-    return Candidates(snapshot, positions_C, torch.zeros_like(positions_C, dtype=torch.bool), (), "memory")
+    indices_C = torch.arange(snapshot.num_blocks) if within is None else within
+    return Candidates(snapshot, indices_C, torch.zeros_like(indices_C, dtype=torch.bool), (), "memory")
 
 
 def choose_candidates(
@@ -183,28 +183,28 @@ def choose_candidates(
     """What an answer of at most k passages may read. `whole_sentences`: also the neighbours of the k best, so that a
     sentence that crosses blocks can be quoted whole; nothing else is quoted then."""
     # Every layer chooses again by landmarks, among many blocks; tokens that decided are not overruled.
-    best_C = found.positions_C[:k] if config.ranks_by_tokens else found.positions_C
+    best_C = found.indices_C[:k] if config.ranks_by_tokens else found.indices_C
     quotable_C = best_C
     if whole_sentences:
         document_N, ordinal_N = torch.from_numpy(snapshot.document_N), torch.from_numpy(snapshot.ordinal_N)
-        more_C = found.positions_C[k : k + int(MORE_READ * k)]
-        quotable_C = _distinct(with_neighbours(found.positions_C[:k], document_N, ordinal_N), more_C)
-    positions_C = _distinct(best_C, quotable_C)
-    rank = {position: number for number, position in enumerate(found.positions_C.tolist())}
-    ranks = [rank.get(position, len(rank)) for position in positions_C.tolist()]
-    return Candidates(snapshot, positions_C, torch.isin(positions_C, quotable_C), ranks)
+        more_C = found.indices_C[k : k + int(MORE_READ * k)]
+        quotable_C = _distinct(with_neighbours(found.indices_C[:k], document_N, ordinal_N), more_C)
+    indices_C = _distinct(best_C, quotable_C)
+    rank = {index: number for number, index in enumerate(found.indices_C.tolist())}
+    ranks = [rank.get(index, len(rank)) for index in indices_C.tolist()]
+    return Candidates(snapshot, indices_C, torch.isin(indices_C, quotable_C), ranks)
 
 
-def with_neighbours(positions_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
-    """Ascending positions, with the block before and after each in its document."""
-    found = [positions_C]
+def with_neighbours(indices_C: Tensor, document_N: Tensor, ordinal_N: Tensor) -> Tensor:
+    """Ascending indices, with the block before and after each in its document."""
+    found = [indices_C]
     for step in (-1, 1):
-        beside_C = (positions_C + step).clamp(0, len(document_N) - 1)
-        same_C = document_N[beside_C] == document_N[positions_C]
-        found.append(beside_C[same_C & ((ordinal_N[beside_C] - ordinal_N[positions_C]).abs() == 1)])
+        beside_C = (indices_C + step).clamp(0, len(document_N) - 1)
+        same_C = document_N[beside_C] == document_N[indices_C]
+        found.append(beside_C[same_C & ((ordinal_N[beside_C] - ordinal_N[indices_C]).abs() == 1)])
     return _distinct(*found)
 
 
-def _distinct(*positions: Tensor) -> Tensor:
+def _distinct(*indices: Tensor) -> Tensor:
     """Ascending, each once."""
-    return torch.from_numpy(np.unique(torch.cat(positions).numpy()))
+    return torch.from_numpy(np.unique(torch.cat(indices).numpy()))

@@ -28,7 +28,7 @@ from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.exact_text import blocks_holding
 from retrieval.index.inverted_index import Postings, postings_of
-from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_positions
+from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_indices
 from retrieval.index.terms import described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.decide import confidence_of
@@ -66,28 +66,28 @@ class TokenMatches:
 
     def __init__(self, snapshot: MemorySnapshot, queries_QWGD: Tensor):
         self._snapshot, self._queries = snapshot, queries_QWGD
-        self._kept: dict[int, Tensor] = {}  # position -> matches_QL
+        self._kept: dict[int, Tensor] = {}  # index -> matches_QL
 
-    def block_scores(self, positions_C: Tensor, titles_QC: Tensor) -> Tensor:
+    def block_scores(self, indices_C: Tensor, titles_QC: Tensor) -> Tensor:
         """scores_C (float32, CPU) of blocks by the keys of their tokens and of their titles'."""
-        if not len(positions_C):
+        if not len(indices_C):
             return torch.zeros(0)
-        keep = len(positions_C) * len(self._queries) <= _PAIRS_KEPT
-        best_QC = torch.cat([best_matches(matches_QCL) for matches_QCL in self._fetch(positions_C, keep=keep)], 1)
-        numbers = positions_C.numpy()
+        keep = len(indices_C) * len(self._queries) <= _PAIRS_KEPT
+        best_QC = torch.cat([best_matches(matches_QCL) for matches_QCL in self._fetch(indices_C, keep=keep)], 1)
+        numbers = indices_C.numpy()
         place_C = self._snapshot.document_N[numbers].astype(np.int64) << 32 | self._snapshot.ordinal_N[numbers]
         return block_scores(best_QC.maximum(titles_QC), torch.from_numpy(place_C))
 
-    def of(self, positions_C: Tensor) -> Tensor:
+    def of(self, indices_C: Tensor) -> Tensor:
         """matches_QCL (CPU) of some blocks, at least one; see `late_interaction.token_matches`."""
-        new = [position for position in positions_C.tolist() if position not in self._kept]
+        new = [index for index in indices_C.tolist() if index not in self._kept]
         for _ in self._fetch(torch.tensor(new, dtype=torch.long), keep=True):
             pass
-        return torch.stack([self._kept[position] for position in positions_C.tolist()], 1)
+        return torch.stack([self._kept[index] for index in indices_C.tolist()], 1)
 
-    def _fetch(self, positions_C: Tensor, *, keep: bool) -> Iterator[Tensor]:
+    def _fetch(self, indices_C: Tensor, *, keep: bool) -> Iterator[Tensor]:
         at_once = min(_BLOCKS_AT_ONCE, max(1, _PAIRS_AT_ONCE // len(self._queries)))
-        for some_C in positions_C.split(at_once) if len(positions_C) else ():
+        for some_C in indices_C.split(at_once) if len(indices_C) else ():
             matches_QCL = token_matches(self._queries, *self._snapshot.token_keys(some_C)).cpu()
             if keep:
                 self._kept.update(zip(some_C.tolist(), matches_QCL.unbind(1), strict=True))
@@ -96,7 +96,7 @@ class TokenMatches:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Blocks found for a question, best first, by position in the snapshot.
+    """Blocks found for a question, best first, by index in the snapshot.
 
     `scores_C`: gate mass (0..1, over all blocks in scope 1). With `ranks_by_tokens`: the late-interaction score and
     what terms and names add to it, divided by the highest possible sum. `matched`: late-interaction scores alone, best
@@ -105,7 +105,7 @@ class SearchResult:
 
     question: EncodedQuestion
     titles: TitleMatches
-    positions_C: Tensor
+    indices_C: Tensor
     scores_C: Tensor
     matched: tuple[float, ...]
     confidence: float
@@ -134,7 +134,7 @@ def find_blocks(
     Raises `InvalidRequest` for a question that cannot be encoded, `storage.errors.DamagedMemory` if keys that must be
     read are damaged.
     """
-    within = scope_positions(workspace, snapshot, scope, without)
+    within = scope_indices(workspace, snapshot, scope, without)
     in_scope = snapshot.num_blocks if within is None else len(within)
     model = workspace.opened.model
     by_tokens = model.config.ranks_by_tokens
@@ -147,11 +147,11 @@ def find_blocks(
             confidence = confidence_of(ranking, in_scope)
             gates_C = ranking.gates
             return SearchResult(
-                question, titles, ranking.positions, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
+                question, titles, ranking.indices, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
             )
         held = postings_of(workspace, snapshot, question.asked.terms, within)
-        proposed_P = ranking.positions
-        parts_P = _named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.positions)
+        proposed_P = ranking.indices
+        parts_P = _named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.indices)
         if len(proposed_P) < in_scope:
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), held.proposed()))
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), parts_P.numpy()))
@@ -163,15 +163,15 @@ def find_blocks(
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     asked = question.asked
     ranked_C, missing_of = _with_words(workspace, snapshot, asked.terms, held, newest_first_C, scores_C)
-    for position in parts_P.flip(0):  # the best last, so that it comes first
-        ranked_C[newest_first_C == position] = ranked_C.amax() + 1e-3
+    for index in parts_P.flip(0):  # the best last, so that it comes first
+        ranked_C[newest_first_C == index] = ranked_C.amax() + 1e-3
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     # what a survey is asked for with ("summarise the report") need not stand in it
     missing = missing_of(kept) - asked.dates  # which have stood in other words already
     unmatched = 0.0 if asks_for_a_survey(text) else len(missing) / max(1, len(asked.terms - asked.dates))
-    positions_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERMS + NAMES)).clamp(0.0, 1.0)
+    indices_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERMS + NAMES)).clamp(0.0, 1.0)
     return SearchResult(
-        question, titles, positions_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
+        question, titles, indices_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
     )
 
 
@@ -183,17 +183,17 @@ def _named_parts(
     held: Postings,
     proposed_P: Tensor,
 ) -> Tensor:
-    """Positions of blocks that begin a part which the question names by its number, in documents that it calls by name
+    """Indices of blocks that begin a part which the question names by its number, in documents that it calls by name
     before others, and of these in the one that landmarks propose first."""
     named = numbers_in(text)
-    holding = [held.positions_of[number] for _, number in named if number in held.positions_of]
+    holding = [held.indices_of[number] for _, number in named if number in held.indices_of]
     if not holding:
         return torch.zeros(0, dtype=torch.long)
-    positions_P = torch.from_numpy(np.unique(np.concatenate(holding)))
-    called = _named_terms(workspace, snapshot.documents_of(positions_P), asked)
+    indices_P = torch.from_numpy(np.unique(np.concatenate(holding)))
+    called = _named_terms(workspace, snapshot.documents_of(indices_P), asked)
     near = {one: at for at, one in enumerate(dict.fromkeys(snapshot.documents_of(proposed_P)))}
     documents = sorted(called, key=lambda one: (-len(called[one]), near.get(one, len(near)), one))
-    return blocks_of_parts(workspace.catalogue, snapshot, named, positions_P, documents)
+    return blocks_of_parts(workspace.catalogue, snapshot, named, indices_P, documents)
 
 
 def _with_words(
@@ -201,20 +201,20 @@ def _with_words(
     snapshot: MemorySnapshot,
     asked: Set[str],
     held: Postings,
-    positions_C: Tensor,
+    indices_C: Tensor,
     scores_C: Tensor,
 ) -> tuple[Tensor, Callable[[Tensor], Set[str]]]:
     """Scores with what words and names add, and a function that gives the terms which some of these blocks, given by
     number, neither hold nor are called by."""
-    document_ids = snapshot.documents_of(positions_C)
+    document_ids = snapshot.documents_of(indices_C)
     named = _named_terms(workspace, document_ids, asked)
     names_C = share_of_names(asked, [named[document_id] for document_id in document_ids])
 
     def missing(kept: Tensor) -> Set[str]:
         called = set().union(*(named[document_ids[number]] for number in kept.tolist()))
-        return held.missing(positions_C[kept].numpy()) - called
+        return held.missing(indices_C[kept].numpy()) - called
 
-    return scores_C + TERMS * held.shares(positions_C.numpy()) + NAMES * names_C, missing
+    return scores_C + TERMS * held.shares(indices_C.numpy()) + NAMES * names_C, missing
 
 
 def _named_terms(workspace: Workspace, document_ids: Sequence[str], asked: Set[str]) -> dict[str, Set[str]]:
@@ -237,25 +237,25 @@ def share_of_names(asked: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
 def with_exact(
     workspace: Workspace, snapshot: MemorySnapshot, query: str, found: SearchResult, scope: Scope | None
 ) -> tuple[Tensor, Tensor]:
-    """positions_C and scores_C of the blocks found. Blocks that contain the query word for word come first, with the
+    """indices_C and scores_C of the blocks found. Blocks that contain the query word for word come first, with the
     best score."""
-    exact_P = snapshot.positions_of_blocks(blocks_holding(workspace.catalogue, query, most=MOST_EXACT))
-    if (within := scope_positions(workspace, snapshot, scope)) is not None:
+    exact_P = snapshot.indices_of_blocks(blocks_holding(workspace.catalogue, query, most=MOST_EXACT))
+    if (within := scope_indices(workspace, snapshot, scope)) is not None:
         exact_P = exact_P[torch.isin(exact_P, within)]
-    is_exact_C = torch.isin(found.positions_C, exact_P)
-    unfound_P = exact_P[~torch.isin(exact_P, found.positions_C)]
-    positions_C = torch.cat((found.positions_C[is_exact_C], unfound_P, found.positions_C[~is_exact_C]))
+    is_exact_C = torch.isin(found.indices_C, exact_P)
+    unfound_P = exact_P[~torch.isin(exact_P, found.indices_C)]
+    indices_C = torch.cat((found.indices_C[is_exact_C], unfound_P, found.indices_C[~is_exact_C]))
     scores_C = torch.cat((found.scores_C[is_exact_C], torch.zeros(len(unfound_P)), found.scores_C[~is_exact_C]))
     scores_C[: len(exact_P)] = scores_C.amax() if len(scores_C) else 0.0
-    return positions_C, scores_C
+    return indices_C, scores_C
 
 
-def hits_of(snapshot: MemorySnapshot, positions_C: Tensor, scores_C: Tensor) -> list[Hit]:
-    """Blocks by position with their scores, in the given order."""
-    numbers = positions_C.numpy()
+def hits_of(snapshot: MemorySnapshot, indices_C: Tensor, scores_C: Tensor) -> list[Hit]:
+    """Blocks by index with their scores, in the given order."""
+    numbers = indices_C.numpy()
     columns = (
         snapshot.blocks.ids_N[numbers].tolist(),
-        snapshot.documents_of(positions_C),
+        snapshot.documents_of(indices_C),
         snapshot.ordinal_N[numbers].tolist(),
         scores_C.tolist(),
     )
@@ -273,6 +273,6 @@ def search(
         with naming_damage(index):
             text = corrected(workspace.catalogue, workspace.opened.model, query)
             found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_PASSAGE * k, scope)
-        positions_C, scores_C = with_exact(workspace, snapshot, text, found, scope)
-        hits = hits_of(snapshot, positions_C, scores_C)
+        indices_C, scores_C = with_exact(workspace, snapshot, text, found, scope)
+        hits = hits_of(snapshot, indices_C, scores_C)
         return passages.passages(join_neighbours(hits, k, found.joined), found.joined)

@@ -19,33 +19,33 @@ def with_whole_lists(passages: PassageBuilder, retrieved: Retrieved) -> Retrieve
     if not (retrieved.quote and retrieved.answerable):
         return retrieved
     candidates = retrieved.candidates
-    behind = [_behind(candidates, position) for position in _ends_of_best(candidates)]
+    behind = [_behind(candidates, index) for index in _ends_of_best(candidates)]
     ids_N = candidates.snapshot.blocks.ids_N
-    blocks = passages.blocks(int(ids_N[position]) for run in behind for position in run)
+    blocks = passages.blocks(int(ids_N[index]) for run in behind for index in run)
     added = []
     for end, *following in behind:
-        for before, position in zip([end, *following], following, strict=False):
+        for before, index in zip([end, *following], following, strict=False):
             block = blocks.get(int(ids_N[before]))
             if block is None or not goes_on(passages.text(block.document_id), block.end):
                 break
-            added.append(position)
+            added.append(index)
     return replace(retrieved, candidates=candidates.with_more(added)) if added else retrieved
 
 
 def _ends_of_best(candidates: Candidates) -> list[int]:
-    """Positions of the last block of each run of candidates that holds one of the best."""
-    positions, known = candidates.positions_C.tolist(), set(candidates.positions_C.tolist())
+    """Indices of the last block of each run of candidates that holds one of the best."""
+    indices, known = candidates.indices_C.tolist(), set(candidates.indices_C.tolist())
     ends = set()
-    for position, rank in zip(positions, candidates.rank_C, strict=True):
+    for index, rank in zip(indices, candidates.rank_C, strict=True):
         if rank < BEST:
-            while position + 1 in known and _same_document(candidates, position, position + 1):
-                position += 1
-            ends.add(position)
+            while index + 1 in known and _same_document(candidates, index, index + 1):
+                index += 1
+            ends.add(index)
     return sorted(ends)
 
 
 def _behind(candidates: Candidates, end: int) -> list[int]:
-    """`end` and the positions behind it in its document, at most MORE."""
+    """`end` and the indices behind it in its document, at most MORE."""
     stop = end + 1
     while stop <= end + MORE and stop < candidates.snapshot.num_blocks and _same_document(candidates, end, stop):
         stop += 1
@@ -53,6 +53,6 @@ def _behind(candidates: Candidates, end: int) -> list[int]:
 
 
 def _same_document(candidates: Candidates, first: int, second: int) -> bool:
-    """Whether two positions stand in one document, as far apart as their places in it."""
+    """Whether two indices stand in one document, as far apart as their places in it."""
     document_N, ordinal_N = candidates.snapshot.document_N, candidates.snapshot.ordinal_N
     return bool(document_N[first] == document_N[second] and ordinal_N[second] - ordinal_N[first] == second - first)

@@ -164,7 +164,7 @@ class ClaimChecker:
         with naming_damage(self._index):
             found = find_blocks(self._workspace, snapshot, claim, 4 * _BLOCKS, self._scope)
         if not config.quotes_sentences:
-            groups = join_neighbours(hits_of(snapshot, found.positions_C, found.scores_C), _BLOCKS, found.joined)
+            groups = join_neighbours(hits_of(snapshot, found.indices_C, found.scores_C), _BLOCKS, found.joined)
             passages = self._builder.passages(groups, found.joined)
             return [sentence for passage in passages for sentence in self._sentences_of(passage)]
         candidates = choose_candidates(snapshot, found, config, _BLOCKS, whole_sentences=True)

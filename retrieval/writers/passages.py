@@ -119,7 +119,7 @@ def find_passages(
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
             found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_SEGMENT * count, scope)
-        hits = hits_of(snapshot, found.positions_C, found.scores_C)
+        hits = hits_of(snapshot, found.indices_C, found.scores_C)
     best: dict[tuple[str, int, int], list[float]] = {}
     rows = workspace.catalogue.blocks_by_id([hit.block_id for hit in hits])
     for hit in hits:

@@ -92,7 +92,7 @@ def test_what_is_out_of_scope_is_never_found_read_or_near(library, three):
             evidence = (*answer.passages, *answer.near_misses)
             assert {passage.document_id for passage in evidence} <= allowed
             with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
-                within = set(snapshot.blocks.ids_N[snapshot.positions_of(list(allowed)).numpy()].tolist())
+                within = set(snapshot.blocks.ids_N[snapshot.indices_of(list(allowed)).numpy()].tolist())
             assert {block for token in answer.tokens for block, _ in token.blocks} <= within
 
 

@@ -37,13 +37,13 @@ def library(open_library: Callable[..., Library], by_tokens: LandmarkModel, tmp_
 def proposed(library: Library, question: str, scope: Scope | None = None) -> list[str]:
     """Texts of the blocks that rare words alone propose."""
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
-        within = None if scope is None else snapshot.positions_of(scope.document_ids)
+        within = None if scope is None else snapshot.indices_of(scope.document_ids)
         held = postings_of(library.view.workspace, snapshot, asked_terms(question), within)
         return texts_of(library, snapshot, held.proposed())
 
 
-def texts_of(library: Library, snapshot: MemorySnapshot, positions: Sequence[int]) -> list[str]:
-    ids = snapshot.blocks.ids_N[np.asarray(positions, dtype=np.int64)].tolist()
+def texts_of(library: Library, snapshot: MemorySnapshot, indices: Sequence[int]) -> list[str]:
+    ids = snapshot.blocks.ids_N[np.asarray(indices, dtype=np.int64)].tolist()
     rows = library.view.catalogue.blocks_by_id(ids)
     return [library.view.workspace.loaded().model.decode(rows[id_].tokens) for id_ in ids]
 
@@ -62,9 +62,9 @@ def test_a_block_gains_by_the_heading_that_it_stands_under(library: Library, tmp
     add(library, tmp_path / "fees.md")
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         held = postings_of(library.view.workspace, snapshot, asked_terms("harbour fee"), None)
-        positions = held.positions_of["fee"]
-        texts = texts_of(library, snapshot, positions.tolist())
-        shares = held.shares(positions).tolist()
+        indices = held.indices_of["fee"]
+        texts = texts_of(library, snapshot, indices.tolist())
+        shares = held.shares(indices).tolist()
     assert len(texts) > 1 and not any("Harbour" in text for text in texts)
     assert shares[0] > shares[-1] > 0, "the first fee stands under the harbour"
 
@@ -75,7 +75,7 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
     def found(question: str) -> str:
         with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
             blocks = find_blocks(library.view.workspace, snapshot, question, 1, None)
-            return texts_of(library, snapshot, blocks.positions_C)[0]
+            return texts_of(library, snapshot, blocks.indices_C)[0]
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "PROPOSED_PER_BLOCK", 1)

@@ -91,10 +91,10 @@ def test_the_best_blocks_are_those_with_the_largest_inner_product(snapshot_of):
     snapshot = snapshot_of(landmarks)
     ranking = snapshot.rank(query, 10)
     logits = by_hand(landmarks, query)
-    assert ranking.positions.tolist() == logits.argsort(descending=True)[:10].tolist()
-    torch.testing.assert_close(ranking.logits.double(), logits[ranking.positions], atol=1e-4, rtol=0)
+    assert ranking.indices.tolist() == logits.argsort(descending=True)[:10].tolist()
+    torch.testing.assert_close(ranking.logits.double(), logits[ranking.indices], atol=1e-4, rtol=0)
     assert (ranking.mean, ranking.spread) == pytest.approx((float(logits.mean()), float(logits.std())), rel=1e-2)
-    torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.positions], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.indices], atol=1e-5, rtol=1e-4)
 
 
 def test_blocks_out_of_scope_are_never_found_and_take_no_share(snapshot_of):
@@ -102,13 +102,13 @@ def test_blocks_out_of_scope_are_never_found_and_take_no_share(snapshot_of):
     snapshot = snapshot_of(landmarks)
     within = torch.tensor([3, 7, 8, 20, 41])
     ranking = snapshot.rank(query, 50, within)
-    assert sorted(ranking.positions.tolist()) == within.tolist()
+    assert sorted(ranking.indices.tolist()) == within.tolist()
     assert float(ranking.gates.sum()) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_of_equal_blocks_the_newest_comes_first(snapshot_of):
     snapshot = snapshot_of(landmarks_of(1).expand(6, -1, -1, -1))
-    assert snapshot.rank(landmarks_of(1)[0], 4).positions.tolist() == [5, 4, 3, 2]
+    assert snapshot.rank(landmarks_of(1)[0], 4).indices.tolist() == [5, 4, 3, 2]
 
 
 def test_blocks_added_in_pieces_and_out_of_order_stand_in_the_order_of_their_ids(index):
@@ -117,8 +117,7 @@ def test_blocks_added_in_pieces_and_out_of_order_stand_in_the_order_of_their_ids
         index.add(np.arange(100, 140)[piece], landmarks[piece])
     assert index.ids.tolist() == list(range(100, 140))
     assert (
-        index.snapshot().rank(query, 40).positions.tolist()
-        == by_hand(landmarks, query).argsort(descending=True).tolist()
+        index.snapshot().rank(query, 40).indices.tolist() == by_hand(landmarks, query).argsort(descending=True).tolist()
     )
 
 
@@ -129,7 +128,7 @@ def test_removed_blocks_are_gone_and_the_rest_keep_their_order(index):
     kept = [n for n in range(40) if n not in (0, 5, 39)]
     assert index.ids.tolist() == kept
     expected = by_hand(landmarks[kept], query).argsort(descending=True).tolist()
-    assert index.snapshot().rank(query, 40).positions.tolist() == expected
+    assert index.snapshot().rank(query, 40).indices.tolist() == expected
 
 
 def test_a_snapshot_does_not_see_later_additions_or_removals(index):
@@ -140,7 +139,7 @@ def test_a_snapshot_does_not_see_later_additions_or_removals(index):
     index.add(np.arange(20, 30), landmarks[20:])
     index.add(np.array([-1]), landmarks_of(1, seed=3))
     assert snapshot.num_blocks == 20
-    assert set(snapshot.rank(query, 30).positions.tolist()) == set(range(20))
+    assert set(snapshot.rank(query, 30).indices.tolist()) == set(range(20))
     index.remove(np.arange(5))
     torch.testing.assert_close(snapshot.landmarks(LAYERS[1]), before, rtol=0, atol=0)
 
@@ -155,7 +154,7 @@ def test_attention_over_all_blocks_chooses_as_the_vote_over_all_landmarks(snapsh
 
 
 def test_an_empty_index_finds_nothing(snapshot_of):
-    assert snapshot_of(landmarks_of(0)).rank(landmarks_of(1)[0], 5).positions.tolist() == []
+    assert snapshot_of(landmarks_of(0)).rank(landmarks_of(1)[0], 5).indices.tolist() == []
 
 
 def test_landmarks_come_back_layer_by_layer_as_they_were_added(snapshot_of):
@@ -177,7 +176,7 @@ def test_an_approximate_faiss_index_finds_most_of_what_the_exact_one_finds():
     rough = FaissLandmarkIndex(LAYERS, GROUPS, WIDTH, factory="IVF16,SQ8", probes=8)
     for each in (exact, rough):
         each.add(np.arange(2000), landmarks)
-    found, right = (set(each.snapshot().rank(query, 20).positions.tolist()) for each in (rough, exact))
+    found, right = (set(each.snapshot().rank(query, 20).indices.tolist()) for each in (rough, exact))
     assert len(found & right) >= 12
 
 
@@ -215,7 +214,7 @@ def test_codes_with_their_bounds_find_exactly_what_the_keys_find(tmp_path, like)
         mine, theirs = mapped.snapshot().rank(query, 32), exact.snapshot().rank(query, 32)
         torch.testing.assert_close(mine.logits, theirs.logits, atol=1e-4 * float(query.norm()), rtol=0)
         worst = float(theirs.logits[-1]) - 1e-4 * float(query.norm())
-        assert bool((by_hand(landmarks, query)[mine.positions] >= worst).all()), "ties may change places, nothing else"
+        assert bool((by_hand(landmarks, query)[mine.indices] >= worst).all()), "ties may change places, nothing else"
         assert abs(mine.log_total - theirs.log_total) < 0.02 * float(query.norm())
 
 

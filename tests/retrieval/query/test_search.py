@@ -25,8 +25,8 @@ def test_the_score_of_a_block_is_the_weighted_mean_of_its_landmark_logits(librar
         pairs = zip(queries_YHQD, landmarks, strict=True)
         logits_N = sum(torch.einsum("hqd,hnd->nhq", query, keys).mean(2).sum(1) for query, keys in pairs)
         ranking = snapshot.landmarks.rank(encode_question(model, question).mean_query_YGD, 5)
-        assert ranking.positions.tolist() == logits_N.argsort(descending=True)[:5].tolist()
-        torch.testing.assert_close(ranking.logits, logits_N[ranking.positions], atol=1e-4, rtol=1e-4)
+        assert ranking.indices.tolist() == logits_N.argsort(descending=True)[:5].tolist()
+        torch.testing.assert_close(ranking.logits, logits_N[ranking.indices], atol=1e-4, rtol=1e-4)
 
 
 def test_a_head_without_weight_has_no_say():
@@ -58,4 +58,4 @@ def test_confidence_grows_with_the_distance_from_unrelated_blocks_and_shrinks_wi
 def test_the_question_is_found_with_its_confidence(library, three):
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         found = find_blocks(library.view.workspace, snapshot, "whales?", 4, None)
-        assert len(found.positions_C) == 4 and 0 <= found.confidence <= 1 and found.in_scope == snapshot.num_blocks
+        assert len(found.indices_C) == 4 and 0 <= found.confidence <= 1 and found.in_scope == snapshot.num_blocks

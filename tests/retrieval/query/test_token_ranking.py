@@ -91,7 +91,7 @@ def test_tokens_decide_among_the_proposed_blocks(stored):
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         found = find_blocks(library.view.workspace, snapshot, "What do whales do?", 6, None)
     torch.testing.assert_close(found.scores_C, scores_N.sort(descending=True).values[:6], atol=2e-3, rtol=0)
-    torch.testing.assert_close(found.scores_C, scores_N[found.positions_C], atol=2e-3, rtol=0)
+    torch.testing.assert_close(found.scores_C, scores_N[found.indices_C], atol=2e-3, rtol=0)
     assert found.confidence == pytest.approx(max(0.0, float(found.scores_C[0])))
 
 
@@ -118,7 +118,7 @@ def test_a_block_that_holds_a_rare_term_of_the_question_comes_first(stored, monk
 
 def library_ids(library, found):
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
-        return snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
+        return snapshot.blocks.ids_N[found.indices_C.numpy()].tolist()
 
 
 def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
@@ -127,22 +127,20 @@ def test_only_what_landmarks_propose_is_ranked(stored, monkeypatch):
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         model = library.view.workspace.loaded().model
         proposed = (
-            snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
-            .positions.sort()
-            .values.tolist()
+            snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5).indices.sort().values.tolist()
         )
         found = find_blocks(library.view.workspace, snapshot, "whales?", 1, None)
         titles = found.titles.of(snapshot.documents_of(torch.tensor(proposed)))
         scores = TokenMatches(snapshot, found.question.queries_QWGD).block_scores(torch.tensor(proposed), titles)
-    assert found.positions_C.tolist() == [proposed[int(scores.argmax())]]
+    assert found.indices_C.tolist() == [proposed[int(scores.argmax())]]
 
 
 def test_of_equal_scores_the_newest_block_wins(stored, monkeypatch):
     library, _ = stored
-    monkeypatch.setattr(TokenMatches, "block_scores", lambda self, positions, titles: torch.ones(len(positions)))
+    monkeypatch.setattr(TokenMatches, "block_scores", lambda self, indices, titles: torch.ones(len(indices)))
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         found = find_blocks(library.view.workspace, snapshot, "whales?", 4, None)
-        assert found.positions_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
+        assert found.indices_C.tolist() == list(range(snapshot.num_blocks - 1, snapshot.num_blocks - 5, -1))
 
 
 def test_reading_in_several_pieces_changes_nothing(stored, monkeypatch):
@@ -207,7 +205,7 @@ def test_an_answer_reads_the_blocks_that_tokens_chose_and_near_misses_are_the_ne
     library, _ = stored
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         found = find_blocks(library.view.workspace, snapshot, "What do whales do?", 12, None)
-        ranked = snapshot.blocks.ids_N[found.positions_C.numpy()].tolist()
+        ranked = snapshot.blocks.ids_N[found.indices_C.numpy()].tolist()
     answer = ask(library, "What do whales do?", k=3, quote=True)
     assert sorted(answer.settings["candidates"]) == sorted(ranked[:3])
     assert {block for passage in answer.passages for block in passage.block_ids} == set(ranked[:3])
@@ -245,7 +243,7 @@ def test_landmarks_rank_alone_unless_the_model_says_otherwise(open_library, writ
     with library.view.index.open_snapshot(library.view.catalogue) as snapshot:
         found = find_blocks(library.view.workspace, snapshot, "whales?", 5, None)
         ranking = snapshot.landmarks.rank(encode_question(model, "whales?").mean_query_YGD, 5)
-    assert torch.equal(found.positions_C, ranking.positions) and torch.equal(found.scores_C, ranking.gates)
+    assert torch.equal(found.indices_C, ranking.indices) and torch.equal(found.scores_C, ranking.gates)
 
 
 def test_a_long_question_takes_hardly_more_memory_than_a_short_one(stored, monkeypatch):

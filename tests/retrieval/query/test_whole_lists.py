@@ -61,23 +61,23 @@ def followed(text, *, best, documents, found=(1,)):
         }
     )
     passages = SimpleNamespace(text=lambda _: text, blocks=catalogue.blocks_by_id)
-    positions_C = torch.tensor(found)
-    candidates = Candidates(snapshot_of(ordinals, documents), positions_C, torch.ones(len(found)) > 0, best)
+    indices_C = torch.tensor(found)
+    candidates = Candidates(snapshot_of(ordinals, documents), indices_C, torch.ones(len(found)) > 0, best)
     retrieved = Retrieved("?", "?", None, candidates, True, True, True, False, 0.0)
     return with_whole_lists(passages, retrieved).candidates
 
 
 def test_the_blocks_that_a_list_goes_on_in_are_read_too() -> None:
     more = followed(TEXT, best=[0], documents=[0] * 9)
-    assert more.positions_C.tolist() == [1, 2, 3, 4], "at most three further"
+    assert more.indices_C.tolist() == [1, 2, 3, 4], "at most three further"
     assert more.quotable_C.all() and more.rank_C == [0, 0, 0, 0]
 
 
 def test_of_another_document_or_behind_the_list_nothing_is_read() -> None:
-    assert followed(TEXT, best=[0], documents=[0, 0, 1, 1]).positions_C.tolist() == [1]
-    assert followed("A sentence of prose. " * 9, best=[0], documents=[0] * 9).positions_C.tolist() == [1]
-    assert followed(TEXT, best=[5], documents=[0] * 9).positions_C.tolist() == [1], "only near the best"
+    assert followed(TEXT, best=[0], documents=[0, 0, 1, 1]).indices_C.tolist() == [1]
+    assert followed("A sentence of prose. " * 9, best=[0], documents=[0] * 9).indices_C.tolist() == [1]
+    assert followed(TEXT, best=[5], documents=[0] * 9).indices_C.tolist() == [1], "only near the best"
 
 
 def test_a_run_of_candidates_is_followed_from_its_end() -> None:
-    assert followed(TEXT, best=[0, 9, 9], found=(1, 2, 3), documents=[0] * 9).positions_C.tolist() == [1, 2, 3, 4, 5, 6]
+    assert followed(TEXT, best=[0, 9, 9], found=(1, 2, 3), documents=[0] * 9).indices_C.tolist() == [1, 2, 3, 4, 5, 6]
