@@ -51,7 +51,7 @@ class Accounts:
             self._catalogue.set_identity(user.id, issuer, subject)
 
     def unlink(self, user: User) -> None:
-        """Sessions opened through the link end, and its groups no longer count."""
+        """End a user's link: sessions opened through it end, and its groups no longer count."""
         self._catalogue.set_identity(user.id, None, None)
         self._catalogue.set_groups(user.id, ())
 

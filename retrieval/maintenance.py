@@ -72,7 +72,7 @@ class Maintenance:
 
     @catalogue_errors()
     def figures(self) -> Figures:
-        """Cheap."""
+        """Counts and sizes, for the metrics of a server. Cheap."""
         self.view.check_administrator()
         totals = self.view.catalogue.totals()
         return Figures(

@@ -40,7 +40,7 @@ from storage.recovery import write_sidecar
 
 
 class Bundles:
-    """Of the library in the view of one user."""
+    """Exports documents to bundles and imports them, in the view of one user."""
 
     def __init__(self, view: View):
         self.view, self._workspace, self._whole = view, view.workspace, view.whole

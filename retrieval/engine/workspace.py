@@ -86,10 +86,11 @@ class _Model:
 
 
 class Frozen:
-    """Model and packages stay for good. Left to the collector, the first question waits 0.2 s while it walks them.
+    """Takes the model and the packages out of garbage collection (`gc.freeze`): otherwise the first question waits 0.2
+    s for the collector to walk them.
 
-    Once a process: a second time would keep for good what earlier libraries left for the collector. A process that has
-    frozen objects by itself keeps them frozen.
+    Once a process, since a second time would also freeze what earlier libraries left to collect. A process that froze
+    objects itself keeps them frozen.
     """
 
     elsewhere: bool | None = None  # None: not asked yet; the answer counts them all
@@ -105,7 +106,7 @@ class Frozen:
 
     @classmethod
     def end(cls) -> None:
-        """Frozen objects are never freed, however many libraries a program opens."""
+        """Give the objects back to the collector, since frozen ones are never freed."""
         if cls.here:
             gc.unfreeze()
             cls.here = False

@@ -30,7 +30,7 @@ _LONGEST_NAME = 80
 
 
 def extract_epub(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """Raises ExtractError."""
+    """The chapters of an e-book, each a part. Raises ExtractError."""
     notes: list[str] = []
     with opened_archive(path, _WHAT, _OLDER) as archive:
         if _CONTAINER not in archive.namelist():

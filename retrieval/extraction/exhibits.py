@@ -22,7 +22,7 @@ _TABLE = re.compile(r"Tab(?:le|elle|leau|\.)?\s?[A-Z]?\d+(?:[.-]\d+)*[.:|)]?(?:\
 
 
 def within_limits(exhibits: Exhibits) -> Exhibits:
-    """As many as are kept."""
+    """The first figures and tables, as many as are kept of one document."""
     tables, cells = [], 0
     for table in exhibits.tables[:_MOST]:
         cells += sum(map(len, table.rows))

@@ -59,7 +59,7 @@ class ExtractProgress:
 
 
 def set_reader_limits(memory_bytes: int) -> None:
-    """Of all files that this process has read at the same time."""
+    """Limit the memory that the files this process has read at the same time may take in all."""
     SANDBOX.admission = Admission(memory_bytes=memory_bytes)
 
 

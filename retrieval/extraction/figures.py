@@ -74,7 +74,7 @@ class Figures:
             self._found.append(ExtractedFigure(page, caption, None, kept.name, start, kept.width, kept.height))
 
     def all(self) -> tuple[ExtractedFigure, ...]:
-        """Without those that adorn the document."""
+        """The figures, without those that only adorn the document."""
         counts = Counter(one.picture for one in self._found)
         return tuple(one for one in self._found if counts[one.picture] <= _MOST_REPEATED)
 

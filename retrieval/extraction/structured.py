@@ -147,7 +147,7 @@ def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]
 
 
 def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """Raises ExtractError."""
+    """Program code, as it stands. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     return code_document(source, encoding, notes, path, limits)
 

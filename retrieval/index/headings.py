@@ -23,7 +23,7 @@ Outline = Sequence[tuple[str, int, int | None, int | None]]
 
 
 class Headings:
-    """Of one document. `text`: the whole of it."""
+    """The headings and table captions of one document. `text`: its whole text."""
 
     def __init__(self, text: str, outline: Outline) -> None:
         self._sections = _sections(text, outline)

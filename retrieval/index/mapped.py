@@ -487,7 +487,7 @@ class LandmarkCache:
         return file
 
     def forget(self) -> None:
-        """What was opened is not in use any more."""
+        """Note that the opened file is no longer in use."""
         self._file, self._taken, self.is_damaged = None, None, False
 
     def discard(self) -> None:
@@ -496,7 +496,7 @@ class LandmarkCache:
         self.is_damaged = True
 
     def taken(self) -> LandmarkFile | None:
-        """The file, the first time that is asked since it was opened."""
+        """The opened file; None if it was taken already."""
         file, self._taken = self._taken, None
         return file
 
@@ -510,7 +510,7 @@ class LandmarkCache:
         return MemorySnapshot(landmarks, blocks, self._file.document_ids, tables["document"], tables["ordinal"], cache)
 
     def keep(self, index: MappedLandmarkIndex, snapshot: MemorySnapshot, refs: BlockRefs, mark: str) -> None:
-        """Write the file again in a thread, if enough has changed since."""
+        """Write the file anew in a thread, if enough blocks were added or removed since it was written."""
         enough = max(FEWEST_NEW, int(SHARE_NEW * index.in_file)) if index.in_file else 1
         if self._failed or index.not_in_file < enough or (self._thread is not None and self._thread.is_alive()):
             return

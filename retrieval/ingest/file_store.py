@@ -60,13 +60,13 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
 
 
 def check_store_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
-    """Where the store takes no space of this disk, nothing. Raises `NotEnoughSpace`."""
+    """`check_space`, where the store takes space of this disk. Raises `NotEnoughSpace`."""
     if workspace.blobs.free_bytes() is not None:
         check_space(workspace, source, needed_bytes)
 
 
 def has_room(workspace: Workspace, needed_bytes: int) -> bool:
-    """For what can be made again: it leaves much more free than a document must."""
+    """Whether there is room for a file that can be made again; it must leave much more free than a document."""
     return free_bytes(workspace) >= needed_bytes + _KEPT_FREE_BYTES
 
 

@@ -120,7 +120,7 @@ class Answerer:
                 "anyway": question.anyway,
                 "interrupted": draft.interrupted,
                 "scope": (question.scope or Scope()).to_dict(),
-                "asked": retrieved.asked,
+                "asked": retrieved.standalone_question,
                 "token_ids": [token.token_id for token in tokens if token.token_id >= 0],
                 "candidates": _readable(retrieved, evidence),
                 "index": self._index.kind,
@@ -151,7 +151,7 @@ class Answerer:
         generator = AnswerGenerator(self._workspace, self._index, self._question)
         candidates, model = retrieved.candidates, self._workspace.opened.model
         answer_ids = [token.token_id for token in draft.tokens if token.token_id >= 0]
-        prompt_ids = model.prompt(retrieved.asked).ids
+        prompt_ids = model.prompt(retrieved.standalone_question).ids
         _, effects = generator.effects(prompt_ids, answer_ids, candidates.memory, [(c,) for c in (best, *drawn)])
         effect, of_others = effects[best,], tuple(effects[c,] for c in drawn)
         return EvidenceCheck(candidates.block_ids[best], effect, of_others, effect < min((0.0, *of_others)))

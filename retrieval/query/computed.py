@@ -83,7 +83,7 @@ class Computed:
 
 def draft_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved: Retrieved) -> DraftAnswer | None:
     """The answer to a plain question, with the blocks of its rows; None for any other question."""
-    if not (retrieved.quote and asks_to_compute(retrieved.asked)):
+    if not (retrieved.quote and asks_to_compute(retrieved.standalone_question)):
         return None
     document_ids = list(dict.fromkeys(retrieved.candidates.snapshot.documents_of(retrieved.search_result.indices_C)))
     tables, texts = [], {}
@@ -93,7 +93,7 @@ def draft_from_rows(workspace: Workspace, passages: PassageBuilder, retrieved: R
         for one in kept.tables if kept is not None else ():
             if sum(map(len, one.rows)) <= _MOST_CELLS:
                 tables.append(named_table(document_id, f"{passages.name(document_id)} {one.caption}", one.rows))
-    answer = computed(retrieved.asked, [table for table in tables if table is not None])
+    answer = computed(retrieved.standalone_question, [table for table in tables if table is not None])
     if answer is None:
         return None
     spans = _spans(answer, texts[answer.table.document_id])

@@ -104,7 +104,7 @@ class Retrieved:
 
     corrected_question: str
     """The question with its words spelled as in the library."""
-    asked: str
+    standalone_question: str
     """The question, made to stand alone with words of the conversation before it."""
     search_result: SearchResult
     candidates: Candidates
@@ -139,10 +139,10 @@ def retrieve(
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
     corrected_question = corrected(workspace.catalogue, workspace.opened.model, question.text)
-    asked = _asked(workspace, question, corrected_question)
+    standalone = _standalone(workspace, question, corrected_question)
     with naming_damage(index):
         count = CANDIDATES_PER_PASSAGE * question.k
-        found = find_blocks(workspace, snapshot, asked, count, question.scope, without=question.without)
+        found = find_blocks(workspace, snapshot, standalone, count, question.scope, without=question.without)
     finished_at = time.perf_counter()
     quote = config.quotes if question.quote is None else question.quote
     if not quote and chooses_from_all(workspace.opened.model, found.in_scope):
@@ -156,10 +156,10 @@ def retrieve(
     weighs = ranker.weighs_reading and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
     forced = answerable and not sure and not weighs
-    return Retrieved(corrected_question, asked, found, candidates, quote, answerable, sure, forced, finished_at)
+    return Retrieved(corrected_question, standalone, found, candidates, quote, answerable, sure, forced, finished_at)
 
 
-def _asked(workspace: Workspace, question: Question, corrected_question: str) -> str:
+def _standalone(workspace: Workspace, question: Question, corrected_question: str) -> str:
     if question.conversation_id is None:
         return with_conversation(corrected_question, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)

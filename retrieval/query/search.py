@@ -9,7 +9,8 @@
   well (`retrieval.index.inverted_index`). Blocks gain that hold terms of the question or stand under them, or whose
   document is called by them.
 
-Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks.
+Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks, P blocks
+proposed.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _named_parts(
     workspace: Workspace,
     snapshot: MemorySnapshot,
     text: str,
-    asked: Set[str],
+    question_terms: Set[str],
     held: Postings,
     proposed_P: Tensor,
 ) -> Tensor:
@@ -190,7 +191,7 @@ def _named_parts(
     if not holding:
         return torch.zeros(0, dtype=torch.long)
     indices_P = torch.from_numpy(np.unique(np.concatenate(holding)))
-    called = _named_terms(workspace, snapshot.documents_of(indices_P), asked)
+    called = _named_terms(workspace, snapshot.documents_of(indices_P), question_terms)
     near = {one: at for at, one in enumerate(dict.fromkeys(snapshot.documents_of(proposed_P)))}
     documents = sorted(called, key=lambda one: (-len(called[one]), near.get(one, len(near)), one))
     return blocks_of_parts(workspace.catalogue, snapshot, named, indices_P, documents)
@@ -199,7 +200,7 @@ def _named_parts(
 def _with_words(
     workspace: Workspace,
     snapshot: MemorySnapshot,
-    asked: Set[str],
+    question_terms: Set[str],
     held: Postings,
     indices_C: Tensor,
     scores_C: Tensor,
@@ -207,8 +208,8 @@ def _with_words(
     """Scores with what words and names add, and a function that gives the terms which some of these blocks, given by
     number, neither hold nor are called by."""
     document_ids = snapshot.documents_of(indices_C)
-    named = _named_terms(workspace, document_ids, asked)
-    names_C = share_of_names(asked, [named[document_id] for document_id in document_ids])
+    named = _named_terms(workspace, document_ids, question_terms)
+    names_C = share_of_names(question_terms, [named[document_id] for document_id in document_ids])
 
     def missing(kept: Tensor) -> Set[str]:
         called = set().union(*(named[document_ids[number]] for number in kept.tolist()))
@@ -217,19 +218,19 @@ def _with_words(
     return scores_C + TERMS * held.shares(indices_C.numpy()) + NAMES * names_C, missing
 
 
-def _named_terms(workspace: Workspace, document_ids: Sequence[str], asked: Set[str]) -> dict[str, Set[str]]:
+def _named_terms(workspace: Workspace, document_ids: Sequence[str], question_terms: Set[str]) -> dict[str, Set[str]]:
     """By document: the question's terms that it is called by."""
     names = workspace.catalogue.names(set(document_ids))
-    return {id_: terms_of(described_name(*names.get(id_, ("", "")))) & asked for id_ in set(document_ids)}
+    return {id_: terms_of(described_name(*names.get(id_, ("", "")))) & question_terms for id_ in set(document_ids)}
 
 
-def share_of_names(asked: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
+def share_of_names(question_terms: Set[str], named_C: Sequence[Set[str]]) -> Tensor:
     """shares_C: the share of a question's terms that the name of each block's document contains, weighed by how few of
     these names contain a term."""
-    if not asked:
+    if not question_terms:
         return torch.zeros(len(named_C))
     counts = Counter(term for terms in named_C for term in terms)
-    rarity = {term: math.log(1 + (len(named_C) - counts[term] + 0.5) / (counts[term] + 0.5)) for term in asked}
+    rarity = {term: math.log(1 + (len(named_C) - counts[term] + 0.5) / (counts[term] + 0.5)) for term in question_terms}
     total = sum(rarity.values()) or 1.0
     return torch.tensor([sum(rarity[term] for term in terms) / total for terms in named_C])
 

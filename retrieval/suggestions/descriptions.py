@@ -55,7 +55,7 @@ class Descriptions:
         return self._kept(document.id) or describe(document, self.view.passages.text(document_id))
 
     def made_for(self, documents: Sequence[Document]) -> dict[str, Description]:
-        """By document id, of those that have been described."""
+        """The descriptions of those of the documents that have one, by document id."""
         found = {one.id: self._kept(one.id) for one in documents}
         return {document_id: one for document_id, one in found.items() if one is not None}
 

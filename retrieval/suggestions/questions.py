@@ -122,7 +122,7 @@ _KIND_WORDS = {"pdf": "PDF", "docx": "Word document", "html": "web page", "md": 
 
 
 def describe(document: Document, text: str, questions: Sequence[str] = ()) -> Description:
-    """Without asking anything."""
+    """A document's description, from its text alone. `questions`: those that it was found to answer."""
     return Description(
         document_id=document.id,
         kind=_KIND_WORDS.get(document.kind, document.kind.upper()),

@@ -140,7 +140,7 @@ class WriterSpec:
 
 
 def open_writer(spec: WriterSpec) -> Writer:
-    """Neither loads weights nor calls a server."""
+    """The writer that the specification names. Neither loads weights nor calls a server."""
     if spec.name.startswith(("http://", "https://")):
         from retrieval.writers.server import ServerWriter
 

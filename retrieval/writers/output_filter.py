@@ -33,7 +33,7 @@ _REFUSAL = re.compile(
 
 
 def refuses(text: str) -> bool:
-    """Whether a text says only this. With anything else in it, it is an answer."""
+    """Whether a text says nothing but that the documents do not answer (`is_refusal`)."""
     sentences = [text[start:end] for start, end in sentence_borders(text) if text[start:end].strip()]
     return bool(sentences) and all(is_refusal(sentence) for sentence in sentences)
 

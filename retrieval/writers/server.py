@@ -97,7 +97,7 @@ _LONGEST = 200
 
 
 def explained(error: Exception, url: str, key: str | None, *, begun: bool) -> str:
-    """`begun`: whether text had come already."""
+    """Why the server at `url` gave no answer, in words for users. `begun`: whether text had come already."""
     if isinstance(error, openai.APITimeoutError):
         return f"{url} did not answer in time. Is the server busy, or still loading the model?"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):

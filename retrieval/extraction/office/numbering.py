@@ -62,7 +62,7 @@ class Numbering:
 
 
 def word_numbering(root: etree._Element | None) -> Numbering:
-    """Of the part of a Word document that defines its lists."""
+    """The numbering of a Word document. `root`: of the part that defines its lists; None: it has none."""
     lists: dict[str, tuple[str, Mapping[int, Level]]] = {}
     if root is None:
         return Numbering(lists)
