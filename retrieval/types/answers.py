@@ -312,7 +312,7 @@ class QuotedSentence(Record):
 
     @property
     def short(self) -> str:
-        """The answer span; empty if the model predicts none."""
+        """The answer span; empty where no reader marked one."""
         return self.parts[1].strip(" ,;:")
 
 
@@ -324,7 +324,7 @@ class AnswerToken(Record):
     the part of this token's attention that went to documents. `logprob`: None where a sentence is quoted as it stands,
     or a writer does not tell.
     `quoted_from`: (document id, start, end) of the characters that this token was copied from, in quote mode.
-    `pointed`: whether it belongs to the words within a quoted sentence that the model points at as the answer.
+    `pointed`: whether it belongs to the answer span, the words of a quoted sentence that a reader marked.
     """
 
     text: str
@@ -449,7 +449,7 @@ class Answer(Record):
 
     @property
     def short(self) -> str:
-        """The answer span within the quoted sentence; empty if the model predicts none."""
+        """The answer span within the quoted sentence; empty where no reader marked one."""
         return "".join(token.text for token in self.tokens if token.pointed).strip(" ,;:")
 
 
