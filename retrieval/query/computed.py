@@ -20,8 +20,8 @@ from retrieval.extraction.table_rows import Piece, heading_of, named_cell, row_s
 from retrieval.index.terms import SMALL_WORDS, folded
 from retrieval.query.draft import DraftAnswer
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.passage_spans import Hit
 from retrieval.query.retrieve import Retrieved
-from retrieval.query.sentences import Hit
 from retrieval.types.answers import AnswerToken
 
 Words = tuple[str, ...]

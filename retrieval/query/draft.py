@@ -12,6 +12,7 @@ from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.answer_generator import AnswerGenerator, GeneratedAnswer
 from retrieval.query.decide import match_margin, outcome_of_reading, outcome_of_search
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.rank import (
     OTHER_SENTENCES,
@@ -21,7 +22,7 @@ from retrieval.query.rank import (
     score_sentences,
 )
 from retrieval.query.retrieve import Retrieved
-from retrieval.query.sentences import Hit, QuotableBlocks, Quotation
+from retrieval.query.sentences import QuotableBlocks, Quotation
 from retrieval.types.answers import AnswerToken, DecidedBy, Outcome
 
 _CHARACTERS_A_TOKEN = 4

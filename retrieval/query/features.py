@@ -185,7 +185,7 @@ FEATURES = {
 }
 
 
-def table(sentences: Sentences, names: Sequence[str]) -> Tensor:
+def feature_table(sentences: Sentences, names: Sequence[str]) -> Tensor:
     """features_SF of these names, in their order; those that only reading gives are 0 where nothing was read."""
     missing = torch.zeros(len(sentences.items))
     known = [FEATURES[name] for name in names]

@@ -34,7 +34,7 @@ _DIVISIONS = frozenset(_PARTS.split())
 """What the parts of documents are called that begin with a number alone."""
 
 
-def numbers_in(question: str) -> set[tuple[str, str]]:
+def named_parts(question: str) -> set[tuple[str, str]]:
     """What a question names by a number, with the word before it: {("rule", "8")}."""
     return {((found[1] or found[2]).lower(), found[3]) for found in _NUMBER.finditer(question)}
 
@@ -70,7 +70,7 @@ def in_numbered(
     """Whether each sentence is in a part that the question names by number; `starts_S`: where it begins in its
     document."""
     spans = {
-        document: [span for word, number in numbers_in(question) for span in _long(numbered(text, word, number))]
+        document: [span for word, number in named_parts(question) for span in _long(numbered(text, word, number))]
         for document, text in texts.items()
     }
     return [

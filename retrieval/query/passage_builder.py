@@ -14,8 +14,7 @@ from retrieval.extraction import character_places
 from retrieval.extraction.formats import CELL_KINDS
 from retrieval.extraction.office.sheets import ROWS_A_PAGE, cells_of
 from retrieval.index.terms import described_name
-from retrieval.query.passage_spans import readable_span
-from retrieval.query.sentences import Hit
+from retrieval.query.passage_spans import Hit, readable_span
 from retrieval.types.answers import Passage, PassageBlock
 from retrieval.types.records import boxes_of, page_of
 from storage.catalogue import Catalogue

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-
-from retrieval.query.sentences import Hit
+from dataclasses import dataclass
 
 # How far a passage may grow at either end to reach a sentence border, and how many blocks one passage may join.
 REACH_CHARACTERS = 160
@@ -16,6 +15,16 @@ MAX_JOINED_BLOCKS = 3
 
 _SENTENCE_START = re.compile(r"(?:[.!?…][\"'”’)\]]*\s+|\n\s*\n\s*)(?=\S)")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|\n\s*\n")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A block that a search or an answer found: its number in its document and its score."""
+
+    block_id: int
+    document_id: str
+    ordinal: int
+    score: float
 
 
 def join_neighbours(

@@ -24,7 +24,7 @@ from model.scoring.sentences import is_field, is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.terms import half_width
-from retrieval.query.features import QuestionTerms, Sentences, table
+from retrieval.query.features import QuestionTerms, Sentences, feature_table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
@@ -108,7 +108,7 @@ class ScoredSentences:
 def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     """`sentences`: at least one."""
     stage: Stage = "before" if sentences.spans is None else "after"
-    features_SF = table(sentences, ranker.features)
+    features_SF = feature_table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)
     if stage == "before":  # a reader knows by itself what only looks like an answer
         scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])

@@ -26,9 +26,9 @@ from retrieval.index.blocks import MemorySnapshot, StoredMemoryReader
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_indices
 from retrieval.query.decide import is_answerable
 from retrieval.query.follow_up import TURNS, with_conversation
+from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import SearchResult, find_blocks, hits_of
-from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 from retrieval.types.answers import Space
 

@@ -33,11 +33,10 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_indices
 from retrieval.index.terms import described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.decide import confidence_of
-from retrieval.query.numbered import blocks_of_parts, numbers_in
+from retrieval.query.numbered import blocks_of_parts, named_parts
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.passage_spans import join_neighbours
+from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
-from retrieval.query.sentences import Hit
 from retrieval.query.spelling import corrected
 from retrieval.types.answers import Passage, asks_for_a_survey
 from retrieval.types.records import Scope
@@ -152,7 +151,7 @@ def find_blocks(
             )
         held = postings_of(workspace, snapshot, question.asked.terms, within)
         proposed_P = ranking.indices
-        parts_P = _named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.indices)
+        parts_P = _blocks_of_named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.indices)
         if len(proposed_P) < in_scope:
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), held.proposed()))
             proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), parts_P.numpy()))
@@ -176,7 +175,7 @@ def find_blocks(
     )
 
 
-def _named_parts(
+def _blocks_of_named_parts(
     workspace: Workspace,
     snapshot: MemorySnapshot,
     text: str,
@@ -186,7 +185,7 @@ def _named_parts(
 ) -> Tensor:
     """Indices of blocks that begin a part which the question names by its number, in documents that it calls by name
     before others, and of these in the one that landmarks propose first."""
-    named = numbers_in(text)
+    named = named_parts(text)
     holding = [held.indices_of[number] for _, number in named if number in held.indices_of]
     if not holding:
         return torch.zeros(0, dtype=torch.long)

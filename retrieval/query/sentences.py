@@ -18,6 +18,7 @@ from model.inference.constrained_decoding import QuoteSource, TokenPosition, wor
 from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import continuation_end, is_antecedent, refers_back
+from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
 if TYPE_CHECKING:
@@ -25,16 +26,6 @@ if TYPE_CHECKING:
     from model.reading.span_reader import FoundSpan
 
 Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A block that a search or an answer found: its number in its document and its score."""
-
-    block_id: int
-    document_id: str
-    ordinal: int
-    score: float
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,11 @@ from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.query.answer import quoted_sentences
 from retrieval.query.draft import AnswerSelector
 from retrieval.query.passage_builder import PassageBuilder
-from retrieval.query.passage_spans import join_neighbours
+from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import Question
 from retrieval.query.rank import candidate_sentences, quotable_blocks, quote_best, score_sentences
 from retrieval.query.retrieve import choose_candidates, retrieve
 from retrieval.query.search import find_blocks, hits_of
-from retrieval.query.sentences import Hit
 from retrieval.types.answers import Citation, Claim, Outcome, Passage, QuotedSentence, Verdict
 from retrieval.types.records import Scope
 from retrieval.writers.citations import BRACKETS, without_citations

@@ -18,8 +18,8 @@ from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_documents
 from retrieval.query.passage_builder import PassageBuilder
+from retrieval.query.passage_spans import Hit
 from retrieval.query.search import find_blocks, hits_of
-from retrieval.query.sentences import Hit
 from retrieval.types.answers import Passage
 from retrieval.types.records import Scope
 from retrieval.types.writer import Writer, WriterPassage

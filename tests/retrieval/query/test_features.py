@@ -11,10 +11,10 @@ from retrieval.query.features import (
     QuestionTerms,
     Sentences,
     block_rank,
+    feature_table,
     in_named,
     length,
     of_other,
-    table,
     term_overlap,
 )
 from retrieval.query.sentences import Sentence
@@ -93,7 +93,7 @@ def test_length_and_place_are_logarithms():
 def test_what_only_reading_tells_is_nothing_before():
     names = list(FEATURES)
     column = names.index("reader_logprob")
-    assert not table(made("crane", TEXTS), names)[:, column].any()
+    assert not feature_table(made("crane", TEXTS), names)[:, column].any()
     spans = [FoundSpan(probability, 0, 1) for probability in (1.0, 0.5, 0.0, 0.1)]
-    told = table(made("crane", TEXTS, spans=spans), names)[:, column]
+    told = feature_table(made("crane", TEXTS, spans=spans), names)[:, column]
     assert told[0] == 0 and told[1] == pytest.approx(-0.693, abs=1e-3) and told.isfinite().all()

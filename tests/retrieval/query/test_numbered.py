@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval.query.numbered import in_numbered, numbers_in
+from retrieval.query.numbered import in_numbered, named_parts
 from tests.tiny_model import shipped_model
 
 AGREEMENT = """Service agreement
@@ -57,8 +57,8 @@ def test_a_sentence_stands_under_the_number_above_it_whatever_says_what_that_num
 
 
 def test_numbers_with_units_dates_and_codes_name_no_part():
-    assert numbers_in("Is 2.5 kg in section 12 or rule 3.1.2?") == {("section", "12"), ("rule", "3.1.2")}
-    assert not numbers_in("Is VK-2040 from 2026-03-12 worth 1,200 or 3.50?")
+    assert named_parts("Is 2.5 kg in section 12 or rule 3.1.2?") == {("section", "12"), ("rule", "3.1.2")}
+    assert not named_parts("Is VK-2040 from 2026-03-12 worth 1,200 or 3.50?")
 
 
 @pytest.fixture

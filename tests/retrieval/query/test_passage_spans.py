@@ -1,7 +1,6 @@
 """Blocks joined into passages, and passages cut where sentences are."""
 
-from retrieval.query.passage_spans import join_neighbours, readable_span
-from retrieval.query.sentences import Hit
+from retrieval.query.passage_spans import Hit, join_neighbours, readable_span
 
 
 def hits(*places: tuple[str, int, float]) -> list[Hit]:
