@@ -1,7 +1,7 @@
 """Constrained decoding for quotations: only text that appears verbatim in given blocks.
 
-A cursor is the state of the decoding: every position where the quotation so far occurs. The next token must continue
-one of them. So all that the model writes is an exact quotation, and its position is known. No backbone is needed here.
+A cursor is the state of the decoding: every place where the quotation so far occurs. The next token must continue
+one of them. So all that the model writes is an exact quotation, and its place is known. No backbone is needed here.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Any
 
 from model.errors import ModelError
 
-TokenPosition = tuple[int, int]
+TokenPlace = tuple[int, int]
 """(number of the block in the memory, row of the token in the block)"""
 
 
@@ -29,12 +29,12 @@ class QuoteSource:
         if self.next_block and len(self.next_block) != len(self.tokens_by_block):
             raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
 
-    def token_at(self, position: TokenPosition) -> int:
-        return self.tokens_by_block[position[0]][position[1]]
+    def token_at(self, place: TokenPlace) -> int:
+        return self.tokens_by_block[place[0]][place[1]]
 
-    def after(self, position: TokenPosition) -> TokenPosition | None:
-        """The position after `position`, also across the border to a block that continues this one."""
-        block, row = position
+    def after(self, place: TokenPlace) -> TokenPlace | None:
+        """The place after `place`, also across the border to a block that continues this one."""
+        block, row = place
         if row + 1 < len(self.tokens_by_block[block]):
             return block, row + 1
         following = self.next_block[block] if self.next_block else None
@@ -46,29 +46,29 @@ class QuoteCursor:
     """The state of constrained decoding: where the quotation so far occurs."""
 
     source: QuoteSource
-    positions: list[TokenPosition] | None = None
-    """Positions of the last token quoted; None before the first."""
-    _starts: dict[int, list[TokenPosition]] = field(default_factory=dict)
+    places: list[TokenPlace] | None = None
+    """Places of the last token quoted; None before the first."""
+    _starts: dict[int, list[TokenPlace]] = field(default_factory=dict)
 
-    def allowed(self) -> dict[int, list[TokenPosition]]:
-        """Tokens that continue the quotation (or begin it), each with its positions."""
-        if self.positions is None:
+    def allowed(self) -> dict[int, list[TokenPlace]]:
+        """Tokens that continue the quotation (or begin it), each with its places."""
+        if self.places is None:
             if not self._starts:
-                self._starts = self._all_positions()
+                self._starts = self._all_starts()
             return self._starts
-        following: dict[int, list[TokenPosition]] = defaultdict(list)
-        for position in self.positions:
-            if (after := self.source.after(position)) is not None:
+        following: dict[int, list[TokenPlace]] = defaultdict(list)
+        for place in self.places:
+            if (after := self.source.after(place)) is not None:
                 following[self.source.token_at(after)].append(after)
         return following
 
-    def advance(self, token: int) -> TokenPosition:
-        """Quote one more token; returns the first position where it occurs; a longer quotation may rule it out."""
-        self.positions = self.allowed()[token]
-        return self.positions[0]
+    def advance(self, token: int) -> TokenPlace:
+        """Quote one more token; returns the first place where it occurs; a longer quotation may rule it out."""
+        self.places = self.allowed()[token]
+        return self.places[0]
 
-    def _all_positions(self) -> dict[int, list[TokenPosition]]:
-        starts: dict[int, list[TokenPosition]] = defaultdict(list)
+    def _all_starts(self) -> dict[int, list[TokenPlace]]:
+        starts: dict[int, list[TokenPlace]] = defaultdict(list)
         for block, tokens in enumerate(self.source.tokens_by_block):
             for row, token in enumerate(tokens):
                 if self.source.may_start is None or token in self.source.may_start:

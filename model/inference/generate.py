@@ -17,7 +17,7 @@ from model.attention.memory import MemoryReader, Selection
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.landmark_model import LandmarkModel, on_device
 from model.errors import ModelError
-from model.inference.constrained_decoding import QuoteCursor, QuoteSource, TokenPosition
+from model.inference.constrained_decoding import QuoteCursor, QuoteSource, TokenPlace
 from model.inference.prompt import EncodedPrompt
 from model.inference.session import LandmarkSession, StepOutput
 
@@ -114,8 +114,8 @@ class GeneratedToken:
     """Natural logarithm of its probability among all tokens (landmark excluded), before temperature."""
     selections: tuple[Selection, ...]
     """What attention read to choose this token: one read per memory layer, of one query."""
-    quote: TokenPosition | None
-    """Its source, in quote mode: the first position where the quotation so far occurs."""
+    quote: TokenPlace | None
+    """Its source, in quote mode: the first place where the quotation so far occurs."""
 
 
 def generate(
@@ -189,7 +189,7 @@ class _Step:
     token: int
     logprob: float
     selections: tuple[Selection, ...]
-    place: TokenPosition | None = None
+    place: TokenPlace | None = None
 
 
 def _chosen_steps(
@@ -228,7 +228,7 @@ def _choose(
     random: torch.Generator,
     *,
     started: bool,
-) -> tuple[int | None, float, TokenPosition | None]:
+) -> tuple[int | None, float, TokenPlace | None]:
     """The next token with its log-probability and, in quote mode, its place; None at the end of a quotation."""
     if cursor is None:
         return *pick(logprobs_V, sampling, random), None

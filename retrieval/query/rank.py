@@ -16,7 +16,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from model.inference.constrained_decoding import TokenPosition
+from model.inference.constrained_decoding import TokenPlace
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.span_reader import FoundSpan, ReadPassage, SpanReading
 from model.scoring.late_interaction import score
@@ -124,8 +124,8 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     answer_spans = [range(0)] * len(items)
     if spans is not None:
         answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
-    chosen = list(_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
-    best = chosen[0]
+    chosen = list(_best_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
+    best = chosen[0]  # this sentence is quoted
     if spans is not None and not (_is_whole(best[1]) or scored.is_sure(best[0])):
         best = _with_context(items, _without(scores_S, sentences.others), best)
         quoted = {*best[1].antecedent, *best[1].continuation}
@@ -182,12 +182,12 @@ def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     return scores_S if all(unfit) else scores_S.masked_fill(torch.tensor(unfit), -torch.inf)
 
 
-def _of_different_wording(
+def _best_of_different_wording(
     items: Sequence[Sentence], scores_S: Tensor, answer_spans: Sequence[range], count: int
 ) -> Iterator[_Choice]:
     """The best sentences of different wording, best first."""
     wordings: set[str] = set()
-    quoted: set[TokenPosition] = set()
+    quoted: set[TokenPlace] = set()
     for number in scores_S.argsort(descending=True, stable=True).tolist():
         if scores_S[number] == -torch.inf or len(wordings) == count:
             break

@@ -1,4 +1,4 @@
-"""The sentences of the candidates: which lie whole in a run of neighbouring blocks, and the positions of their tokens.
+"""The sentences of the candidates: which lie whole in a run of neighbouring blocks, and the places of their tokens.
 
 Axes: X any, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from model.inference.constrained_decoding import QuoteSource, TokenPosition, word_starts
+from model.inference.constrained_decoding import QuoteSource, TokenPlace, word_starts
 from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
 from retrieval.query.extend import continuation_end, is_antecedent, refers_back
@@ -38,7 +38,7 @@ class Quotation:
     `earlier_version`: whether it is what an earlier version says instead of the best sentence.
     """
 
-    places: list[TokenPosition]
+    places: list[TokenPlace]
     answer_span: range
     score: float = 0.0
     probability: float | None = None
@@ -63,14 +63,14 @@ class Sentence:
     `antecedent`: tokens of the sentence that it refers back to, quoted before it; `continuation`: tokens of the list
     that it introduces, quoted behind it."""
 
-    places: list[TokenPosition]
+    places: list[TokenPlace]
     text: str
     run: int
     start: int
     stop: int
     ends: list[int]
-    antecedent: list[TokenPosition]
-    continuation: list[TokenPosition]
+    antecedent: list[TokenPlace]
+    continuation: list[TokenPlace]
     antecedent_text: str = ""
 
     def quoted(self, answer_span: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
@@ -127,9 +127,9 @@ def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
 
 def _tokens_within(
     placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int
-) -> list[tuple[TokenPosition, int]]:
+) -> list[tuple[TokenPlace, int]]:
     """Tokens that hold characters of a span, each with the character behind it."""
-    found: list[tuple[TokenPosition, int]] = []
+    found: list[tuple[TokenPlace, int]] = []
     for index, block in zip(run, placed, strict=True):
         ends = block.token_ends
         first = bisect_right(ends, start)
@@ -185,7 +185,7 @@ class QuotableBlocks:
             self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
         return self._token_ends[index]
 
-    def words(self, places: Sequence[TokenPosition]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    def words(self, places: Sequence[TokenPlace]) -> Iterator[tuple[str, tuple[str, int, int]]]:
         """For each of these successive tokens its text in the document, with what lies between it and the token before,
         and its place."""
         before: int | None = None
@@ -194,7 +194,7 @@ class QuotableBlocks:
             yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
             before = end
 
-    def within(self, places: Sequence[TokenPosition], characters: int) -> Sequence[TokenPosition]:
+    def within(self, places: Sequence[TokenPlace], characters: int) -> Sequence[TokenPlace]:
         """As many of these tokens as have at most so many characters; none ends inside a character."""
         left, before = characters, -1
         for number, place in enumerate(places):
@@ -205,7 +205,7 @@ class QuotableBlocks:
                 return places[:number]
         return places
 
-    def span(self, places: Sequence[TokenPosition]) -> tuple[int, int]:
+    def span(self, places: Sequence[TokenPlace]) -> tuple[int, int]:
         """(start, end) of successive tokens, as characters of their document."""
         return self.place(*places[0])[1], self.place(*places[-1])[2]
 
@@ -250,7 +250,7 @@ class QuotableBlocks:
 class BySentence:
     """Values of tokens, gathered sentence by sentence."""
 
-    def __init__(self, places: Sequence[Sequence[TokenPosition]], length: int) -> None:
+    def __init__(self, places: Sequence[Sequence[TokenPlace]], length: int) -> None:
         rows = [torch.tensor([index * length + row for index, row in each]) for each in places]
         self._place_ST = pad_sequence(rows, batch_first=True)
         self._there_ST = torch.arange(self._place_ST.shape[1]) < torch.tensor([len(each) for each in places])[:, None]

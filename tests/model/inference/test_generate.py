@@ -109,7 +109,7 @@ def test_a_quotation_crosses_blocks_only_where_they_continue_each_other() -> Non
     cursor.advance(2)
     assert set(cursor.allowed()) == {2}
     cursor.advance(2)
-    assert cursor.positions == [(2, 0)] and set(cursor.allowed()) == {9}
+    assert cursor.places == [(2, 0)] and set(cursor.allowed()) == {9}
 
 
 def test_a_tokenizer_of_bytes_tells_no_word_starts(model) -> None:
