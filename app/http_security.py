@@ -62,7 +62,7 @@ def _forwarded(name: bytes) -> bool:
 
 
 class DeclaredProxies:
-    """A container of addresses, for `app.limits.connections`."""
+    """The addresses and networks of the proxies, as a container for `app.limits.connections`."""
 
     def __init__(self, proxies: str):
         self._believing = ForwardedHeaders(_nothing, proxies)

@@ -210,7 +210,8 @@ class Documents:
     def listed(
         self, search: str, *, collection_id: str | None = None, sort: str = "added", where: Sequence[str] = ()
     ) -> tuple[Sequence[Document], str]:
-        """As `list`, and "". If nothing holds the words: what holds the nearest words of the library, and these."""
+        """As `list`, with "". If no document holds the words of `search`: the documents that hold the nearest words of
+        the library, with these words."""
         found = self.list(search=search, collection_id=collection_id, sort=sort, where=where)
         if found or not (nearest := self.nearest(search)):
             return found, ""

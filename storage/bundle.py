@@ -74,7 +74,8 @@ class BundledRows:
 
 
 def unpacked(packed: bytes, text: str, *, vocabulary: int, block_tokens: int) -> BundledRows:
-    """Raises `ValueError` for anything that could not have come from a catalogue with this text and model."""
+    """The rows of a document, checked. Raises `ValueError` for anything that could not have come from a catalogue with
+    this text and model."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

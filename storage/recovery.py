@@ -130,7 +130,7 @@ def sidecars(blobs: Blobs) -> dict[str, str]:
 
 
 def read_sidecar(blobs: Blobs, name: str) -> Rows | None:
-    """None if it is torn, damaged, or none."""
+    """The rows in a sidecar; None if it is torn, damaged, or none."""
     try:
         content = json.loads(gzip.decompress(blobs.read(name)))
         if content["format"] != FORMAT:

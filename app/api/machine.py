@@ -124,7 +124,7 @@ def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: Si
 
 
 def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> APIRouter:
-    """`sign_on_title`: the name of single sign-on; "" without it."""
+    """The routes of signing in and out. `sign_on_title`: the name of single sign-on; "" without it."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/login")

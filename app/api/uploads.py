@@ -193,7 +193,7 @@ class Uploads:
         return path
 
     def files(self, library: Library) -> list[StagedFile]:
-        """In the order of arrival. If a server ended before it estimated a file, this one does."""
+        """The waiting files, in the order of arrival. If a server ended before it estimated one, this server does."""
         found = self._of(library.principal.user_id)
         silent = time.time() - ESTIMATED_SECONDS
         for staged in found:

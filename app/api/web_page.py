@@ -56,7 +56,8 @@ def fetch_page(
     resolve: Resolve = addresses_of,
     transport: httpx.BaseTransport | None = None,
 ) -> WebPage:
-    """Raises `Refused` for an address that is not allowed, and for what cannot be fetched or read."""
+    """The web page at a public address. Raises `Refused` for an address that is not allowed, and for what cannot be
+    fetched or read."""
     ends = time.monotonic() + MOST_SECONDS
     url = _url(address)
     hooks = at_most(most_bytes)

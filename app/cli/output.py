@@ -24,7 +24,7 @@ SHORTEST_PREFIX = 4
 
 
 def find_document(library: Library, key: str) -> Document:
-    """By id, by file name, or by the start of an id (4 characters or more).
+    """The document that a person means: by id, by file name, or by the start of an id (4 characters or more).
 
     Raises NotFound, or InvalidRequest if several fit.
     """
@@ -43,7 +43,7 @@ def find_document(library: Library, key: str) -> Document:
 
 
 def find_answer_id(library: Library, key: str) -> str:
-    """By id, by the start of an id (4 characters or more), or `last`."""
+    """The id of the answer that a person means: by id, by the start of one (4 characters or more), or `last`."""
     heads = library.answers.list(limit=10_000)
     if key == "last" and heads:
         return heads[0].id

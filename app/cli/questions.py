@@ -68,7 +68,7 @@ def place_line(passage: Passage) -> str:
 
 
 def passage_lines(passages: Iterable[Passage], width: int = 160, numbers: Mapping[int, int] | None = None) -> list[str]:
-    """For people, numbered from 1 or as `numbers` says by index."""
+    """Passages as lines for people, numbered from 1 or, by index, as `numbers` says."""
     return [
         f"{(numbers or {}).get(at, at + 1):2}. {one.score:.3f}  {place_line(one)}\n    {one_line(one.text, width)}"
         for at, one in enumerate(passages)
@@ -305,7 +305,7 @@ def _answer_all(questions: list[Question], answer: Callable[[Question], dict[str
 
 
 def print_answer(answer: Callable[[Callable[[str], None]], Answer]) -> Answer:
-    """For people: the words as they come, then what they rest on."""
+    """Print an answer for people: its words as they come, then what they rest on."""
     streamed: list[str] = []
 
     def write(text: str) -> None:

@@ -216,7 +216,7 @@ class ProbesOnly:
 
 
 def limited_protocol(limits: ConnectionLimits, proxies: Container[str] = ()) -> type[asyncio.Protocol]:
-    """For `uvicorn.Config(http=...)`."""
+    """A `LimitedProtocol` with these limits, for `uvicorn.Config(http=...)`."""
     attributes: dict[str, Any] = {"kept": Connections(limits, proxies)}
     return type("LimitedProtocol", (LimitedProtocol,), attributes)
 

@@ -96,7 +96,7 @@ class SignInLimit:
         self._values.change(KIND, [_name(key) for key in attempt.keys], give_back)
 
     def wrong_token(self, address: str) -> None:
-        """Raises TooManyAttempts where wrong tokens came too fast. Right ones are never held up."""
+        """Count a wrong token. Raises TooManyAttempts where they come too fast; right ones are never held up."""
         keys: tuple[Key, ...] = (("token", network_of(address)),)
         self._change(keys, lambda kept, now: _counted(kept, now, keys))
 

@@ -92,7 +92,8 @@ class Provider:
             return self._described[1]
 
     def signing_keys(self, *, unknown: bool = False) -> list[Key]:
-        """For signatures. `unknown`: a token names a key that was not among them. Raises SignInFailed."""
+        """The provider's keys for signatures. `unknown`: a token names a key that was not among them, so they are
+        fetched again. Raises SignInFailed."""
         uri = self.description().jwks_uri
         with self._lock:
             age = float("inf") if self._keys is None else self._clock() - self._keys[0]

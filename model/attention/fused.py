@@ -278,7 +278,7 @@ def agrees(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) 
 
 
 def relative_time(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> float:
-    """Of the kernels' forward pass over 32 blocks of 8 heads, in units of the twin's: the best of three times each."""
+    """Time of the kernels' forward pass over 32 blocks of 8 heads, in units of the twin's: the best of three each."""
     shapes = ((1, 8, 32 * block_size, dim), *((1, 2, 32 * block_size, dim),) * 2)
     with torch.inference_mode(), torch.autocast(device.type, enabled=False):
         tensors = [torch.ones(shape, device=device, dtype=dtype) for shape in shapes]

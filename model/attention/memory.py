@@ -109,7 +109,7 @@ class GrowingAxis:
         return self._room.narrow(self._axis, 0, self.length)
 
     def append(self, new: Tensor, capacity: int | None) -> None:
-        """`capacity`: keep only that many, the last ones."""
+        """Put `new` behind what is stored. `capacity`: keep only that many, the last ones."""
         axis, added = self._axis, new.shape[self._axis]
         if capacity is not None:
             both = new if self._room is None else torch.cat((self.view(), new), axis)

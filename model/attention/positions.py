@@ -128,7 +128,7 @@ def read_at_library_positions(
 def read_at_paper_positions(
     context: LandmarkContext, layer: int, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> SlottedBlocks:
-    """The newest blocks are scored and read at their distance, which takes the memory of one text."""
+    """The newest blocks are scored and read at their distance, which needs the memory of one text."""
     policy = context.memory[1]
     memory, size, stored = in_text_order(context.memory[0]), context.block_size, context.memory[0].num_blocks
     cos, sin = context.table(0, context.local_start, rotated_BHQD)

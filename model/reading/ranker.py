@@ -111,7 +111,7 @@ class Ranker:
         return self.decision != Decision()
 
     def without_reader(self) -> Ranker:
-        """For libraries whose reader is turned off."""
+        """The same ranker, which decides without a reader: for libraries whose reader is turned off."""
         return replace(self, decision=replace(self.decision, none=None, right=None))
 
     @classmethod

@@ -163,7 +163,7 @@ def read_originals(
 
 
 def fingerprint_of(bundle: BundleReader) -> MemoryFingerprint:
-    """Of the model that made the bundle's memory."""
+    """The fingerprint of the model that made the bundle's memory."""
     fields = bundle.manifest.get("fingerprint")
     try:
         return MemoryFingerprint(fields if isinstance(fields, dict) else {})

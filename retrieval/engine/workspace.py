@@ -277,5 +277,5 @@ def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprin
 
 
 def documents_folders(home: Path, document_id: str = "*") -> list[Path]:
-    """Where writers keep what they made of a document, or of any."""
+    """The folders where writers keep what they made of one document, or of all."""
     return sorted(path for path in (home / WRITER_FOLDER).glob(f"*/{document_id}") if path.is_dir())

@@ -92,8 +92,8 @@ def from_parts(
     limits: ExtractLimits,
     notes: Sequence[str] = (),
 ) -> ExtractedDocument:
-    """The title defaults to the first heading, then to the file's name. Raises ExtractError without text or beyond
-    the limits."""
+    """A document made of these parts. The title defaults to the first heading, then to the file's name. Raises
+    ExtractError without text or beyond the limits."""
     texts: list[str] = []
     pages: list[ExtractedPage] = []
     outline: list[OutlineEntry] = []

@@ -42,7 +42,8 @@ class Scan:
 
 
 def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
-    """Raises `InvalidRequest` if the folder itself is not there or cannot be listed."""
+    """The files below a folder, as they are now. Raises `InvalidRequest` if the folder itself is not there or cannot be
+    listed."""
     files: dict[str, str] = {}
     skipped: list[tuple[str, str]] = []
     unlisted: list[str] = []

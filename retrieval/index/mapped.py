@@ -95,7 +95,8 @@ class Contents:
 
 
 def write_landmark_file(path: Path, contents: Contents, *, fingerprint: str, mark: str) -> None:
-    """`mark`: the state of the catalogue (`memory_mark`) that it is of. Raises `OSError`; then nothing is left."""
+    """Write a file of landmarks. `mark`: the state of the catalogue (`memory_mark`) that it holds. Raises `OSError`;
+    then nothing is left."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for leftover in path.parent.glob(f".{path.name}-*"):
         with contextlib.suppress(FileNotFoundError):

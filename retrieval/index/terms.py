@@ -98,7 +98,8 @@ _HALF_WIDTH = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)} | {0x3000:
 
 
 def half_width(text: str) -> str:
-    """With plain letters, digits and signs in place of full-width ones ("ＣＶ－４４"), each a character as before."""
+    """The text with plain letters, digits and signs in place of full-width ones ("ＣＶ－４４"), each a character as
+    before."""
     return text if text.isascii() else text.translate(_HALF_WIDTH)
 
 

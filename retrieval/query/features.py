@@ -38,12 +38,12 @@ class QuestionTerms:
 
     @cached_property
     def terms(self) -> frozenset[str]:
-        """Without small words, and its dates."""
+        """The question's terms without small words, and its dates."""
         return frozenset(asked_terms(self.text) | self.dates)
 
     @cached_property
     def dates(self) -> frozenset[str]:
-        """In figures, however they are written."""
+        """The question's dates in figures, however they are written."""
         return frozenset(dates_in(self.text))
 
 
@@ -73,7 +73,7 @@ class Sentences:
 
     @cached_property
     def terms(self) -> list[set[str]]:
-        """Of each sentence with what it refers back to."""
+        """The terms of each sentence and of what it refers back to."""
         return [terms_of(f"{each.antecedent_text} {each.text}") for each in self.items]
 
     @cached_property

@@ -106,7 +106,7 @@ class ScoredSentences:
 
 
 def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
-    """`sentences`: at least one."""
+    """The features and the score of each sentence. `sentences`: at least one."""
     stage: Stage = "before" if sentences.spans is None else "after"
     features_SF = feature_table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)

@@ -120,7 +120,7 @@ class Retrieved:
 
     @property
     def block_ids(self) -> list[int]:
-        """Of the blocks found and of those that may be quoted, so that their rows are read together."""
+        """Ids of the blocks found and of those that may be quoted, so that their rows are read together."""
         indices = torch.cat((self.search_result.indices_C, self.candidates.indices_C[self.candidates.quotable_C]))
         ids: list[int] = self.candidates.snapshot.blocks.ids_N[indices.numpy()].tolist()
         return ids

@@ -80,12 +80,13 @@ class ContextBudget:
 
 
 def full_budget(wanted: int) -> ContextBudget:
-    """For a writer that is not small."""
+    """What a writer that is not small reads at a time."""
     return ContextBudget(wanted, SEGMENTS_A_PART, ANSWER)
 
 
 def context_budget(writer: Writer, wanted: int) -> ContextBudget:
-    """`wanted`: passages that the question asks for. Raises as `Writer.weights`."""
+    """What this writer reads at a time, by its size. `wanted`: passages that the question asks for. Raises as
+    `Writer.weights`."""
     weights = writer.weights
     if weights is None or weights >= SMALL_WEIGHTS:
         return full_budget(wanted)
@@ -170,7 +171,7 @@ def writer_passages(passages: Sequence[Passage]) -> tuple[WriterPassage, ...]:
 
 
 def all_segments(workspace: Workspace, builder: PassageBuilder, scope: Scope | None) -> tuple[Passage, ...]:
-    """Of every ready document in scope, in the order of titles; all documents without a scope. Raises
+    """The segments of every ready document in scope, in the order of titles; all documents without a scope. Raises
     `storage.errors.NotFound` for unknown documents and collections."""
     wanted = scope_documents(workspace.catalogue, scope or Scope())
     found: list[Passage | None] = []

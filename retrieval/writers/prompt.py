@@ -65,8 +65,9 @@ _MAX_TOKENS = 96
 def standalone_question(
     writer: Writer, question: str, earlier: Sequence[Turn], cancelled: Callable[[], bool] = lambda: False
 ) -> str:
-    """`earlier`: the conversation, oldest first. What is no single question, or another one, is not used: then the
-    one before is put in front, as for the model that quotes. Raises as `Writer.write`."""
+    """The question reworded by the writer to stand alone. `earlier`: the conversation, oldest first. What is no single
+    question, or another one, is not used: then the one before is put in front, as for the model that quotes. Raises as
+    `Writer.write`."""
     if not earlier:
         return question
     turns = tuple(Turn(turn.question, turn.answer[:_ANSWER_CHARACTERS]) for turn in earlier[-TURNS:])
@@ -129,7 +130,7 @@ def user_text(request: WriterRequest) -> str:
 
 
 def messages(request: WriterRequest) -> list[dict[str, str]]:
-    """For a chat template, or a server that applies one."""
+    """The request as chat messages, for a chat template or a server that applies one."""
     return [
         {"role": "system", "content": system_text(request)},
         {"role": "user", "content": user_text(request)},

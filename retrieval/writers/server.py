@@ -37,7 +37,8 @@ _UNITS = {"m": 1_000_000, "b": 1_000_000_000}
 
 
 def weights_in_name(name: str) -> int | None:
-    """None where the name has no size, or several, as those of mixtures have."""
+    """The number of weights that a model's name states; None where it states no size, or several, as those of mixtures
+    have."""
     sizes = {round(float(number) * _UNITS[unit.lower()]) for number, unit in _SIZE.findall(name)}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -50,7 +51,8 @@ _MOST_LISTED_BYTES = 4_000_000
 
 
 def model_names(url: str, *, key: str | None) -> list[str]:
-    """Of the server at `url` (up to and with `/v1`). Raises `ValueError` if it does not answer at once."""
+    """Names of the models of the server at `url` (up to and with `/v1`). Raises `ValueError` if it does not answer at
+    once."""
     headers = PLAIN | ({"Authorization": f"Bearer {key}"} if key else {})
     hooks, local = at_most(_MOST_LISTED_BYTES), _is_here(urlsplit(url).hostname or "")
     try:

@@ -66,7 +66,8 @@ class Blobs(Protocol):
         """The same store, seen from a folder in it: names are relative to that."""
 
     def create(self, name: str, contents: memoryview) -> None:
-        """Durable when this returns. Nothing happens if the same contents have the name; `NameInUse` for others."""
+        """Store contents under a new name, durable when this returns. Nothing happens if the name has the same
+        contents; `NameInUse` if it has others."""
 
     def bring(self, staged: Path, name: str) -> None:
         """Called before the row of a staged file is committed. Uploads the file, where the store is a bucket."""

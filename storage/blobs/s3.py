@@ -155,7 +155,8 @@ class Bucket:
                 raise
 
     def ranges(self, key: str, ranges: Sequence[Range]) -> list[bytes]:
-        """In one batch; near ones with one request. Shorter where the object ends. Raises `FileNotFoundError`."""
+        """Ranges of an object's bytes, in one batch; near ones with one request. Shorter where the object ends. Raises
+        `FileNotFoundError`."""
         starts, lengths = [offset for offset, _ in ranges], [length for _, length in ranges]
         with self._explained():
             try:

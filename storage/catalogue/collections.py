@@ -101,7 +101,8 @@ def checked_name(name: str) -> str:
 def one_collection(
     connection: Connection, principal: Principal, collection_id: str, *, to_change: bool = False
 ) -> Collection:
-    """Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
+    """The collection. Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be
+    changed."""
     chosen = _counted().where(collections.c.id == collection_id, readable_collections(principal))
     found = _with_readers(connection, connection.execute(chosen).all())
     if not found:

@@ -231,7 +231,7 @@ class DocumentRepository(Repository):
 def one_document(
     connection: Connection, principal: Principal, document_id: str, *, to_change: bool = False
 ) -> Document:
-    """Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
+    """The document. Raises `NotFound`, and `PermissionDenied` if the principal may only read what is to be changed."""
     chosen = select(documents).where(documents.c.id == document_id, readable_documents(principal))
     row = one_row(connection, chosen, "document", document_id)
     if to_change and not principal.may_change(row.owner_id):

@@ -130,7 +130,8 @@ class KVLayout:
 
     @property
     def exact_dtype(self) -> torch.dtype | None:
-        """Of the numbers in a piece, if they are stored as they are; None if they are rounded to fewer bits."""
+        """The dtype of the numbers in a piece, if they are stored as they are; None if they are rounded to fewer
+        bits."""
         return _EXACT.get(self.dtype)
 
     @property

@@ -99,7 +99,7 @@ class PageLines:
 
 
 def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
-    """`names`: those of the last table of the page before."""
+    """The lines and tables of a page. `names`: column names of the last table of the page before."""
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
     found, cut = None, None
