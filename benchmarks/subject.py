@@ -33,8 +33,8 @@ def options(description: str, *, threads: int | None = None) -> argparse.Argumen
     return parser
 
 
-def chosen(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments; from now on torch computes with that many threads."""
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments. Sets the number of threads that torch computes with to `--threads`."""
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     return arguments

@@ -53,7 +53,7 @@ def main() -> None:
     options.add_argument("--untitled", action="store_true", help="documents have numbers instead of their titles")
     options.add_argument("--passkey", help="lengths in tokens with trials, separated by commas")
     options.add_argument("--out", type=Path)
-    arguments = subject.chosen(options)
+    arguments = subject.parse(options)
     print(json.dumps(machine.described(arguments.threads)))
     with tempfile.TemporaryDirectory() as folder:
         library = Library.open(Path(folder) / "home", subject.load(arguments.model))

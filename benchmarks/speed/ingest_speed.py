@@ -43,7 +43,7 @@ def main() -> None:
     parser = subject.options(__doc__)
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--runs", type=int, default=5)
-    arguments = subject.chosen(parser)
+    arguments = subject.parse(parser)
     model = subject.load(arguments.model)
     twin = subject.plain_twin(model).model
     window = model.config.window_blocks * model.config.tokens_per_block

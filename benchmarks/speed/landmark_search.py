@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--library", type=Path)
     parser.add_argument("--questions", type=Path)
-    arguments = subject.chosen(parser)
+    arguments = subject.parse(parser)
     if arguments.library and not arguments.questions:
         parser.error("--library needs --questions FILE.jsonl: what to search it for")
     if arguments.library and not (arguments.library / "cairn.sqlite3").is_file():

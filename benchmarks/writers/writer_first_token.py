@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--runs", type=int, default=5)
-    arguments = subject.chosen(parser)
+    arguments = subject.parse(parser)
     finder = subject.load(arguments.model)
     model, twin = chosen_model(arguments, finder)
     passages = passages_of(model, finder, arguments.passages, arguments.tokens)
