@@ -1,6 +1,6 @@
 """What an extracted document is: its text, its pages, and the place of every character.
 
-Legend: N characters of the text.
+Axes: N characters of the text.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Names that are repeated and what is put between cells stand nowhere, so boxes enclose the cells of the row alone.
 
-Legend: C characters of a piece.
+Axes: C characters of a piece.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text in a picture: every character with its box, as Tesseract reads it. Runs inside the worker process only.
 
-Legend: N characters of the picture, in the order of reading.
+Axes: N characters of the picture, in the order of reading.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A sheet's pages hold `ROWS_A_PAGE` rows each and share its label. A box encloses cells: its edges are fractions of the
 page's columns and rows, so that the cells can be named again (`cells_of`).
 
-Legend: N characters of the text, C characters of a row.
+Axes: N characters of the text, C characters of a row.
 """
 
 from __future__ import annotations

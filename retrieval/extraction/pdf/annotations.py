@@ -1,7 +1,7 @@
 """What lies on the pages of a PDF and in its fields: comments, what was filled in, what was ticked. Inside the worker
 process only.
 
-Legend: N characters of the page.
+Axes: N characters of the page.
 """
 
 from __future__ import annotations

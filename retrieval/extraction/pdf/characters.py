@@ -1,6 +1,6 @@
 """The characters of one PDF page as PDFium sees them, in display coordinates.
 
-Legend: N visible characters of the page, in the order in which the file draws them.
+Axes: N visible characters of the page, in the order in which the file draws them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pieces of printed lines: the characters of a page in the order of drawing, split where the next does not go on.
 
-Legend: N characters of the page, F fragments, X any. All lengths in points; x runs along the text, y from line to line
+Axes: N characters of the page, F fragments, X any. All lengths in points; x runs along the text, y from line to line
 (rotated text is turned upright first).
 """
 

@@ -3,7 +3,7 @@
 Files may draw text in any order. The drawing order is kept where it makes sense; columns of prose are read one after
 another whatever the drawing order; a page without a sensible drawing order is read from top to bottom.
 
-Legend: N characters of the page, F fragments (pieces of a line without a wide gap), A areas.
+Axes: N characters of the page, F fragments (pieces of a line without a wide gap), A areas.
 All lengths in points; x runs along the text, y from line to line (rotated text is turned upright first).
 """
 

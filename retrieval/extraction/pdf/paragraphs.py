@@ -1,6 +1,6 @@
 """Joins the lines of all pages into running text: paragraphs, headings, table rows and hyphenated words.
 
-Legend: N characters of the document, C characters of a line.
+Axes: N characters of the document, C characters of a line.
 """
 
 from __future__ import annotations

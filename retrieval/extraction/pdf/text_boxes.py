@@ -1,6 +1,6 @@
 """Printed characters to plain text with the box of each: ligatures, accents, odd spaces, footnote marks.
 
-Legend: N printed characters of a line, C characters of its text.
+Axes: N printed characters of a line, C characters of its text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a PDF page draws: paths, pictures, shadings and texts, those inside of forms too.
 
-Legend: N characters, T text objects.
+Axes: N characters, T text objects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text of a PDF that is no part of what its page says: invisible, white on white, off the page, watermarks.
 
-Legend: N characters of the page, T text objects, B boxes.
+Axes: N characters of the page, T text objects, B boxes.
 """
 
 from __future__ import annotations

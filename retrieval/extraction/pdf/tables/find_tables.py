@@ -1,6 +1,6 @@
 """Where a page has tables: cells between drawn borders, columns between drawn rules, and columns that only align.
 
-Legend: N characters of the page, R rules, F fragments (here words). Points, origin top left of the displayed page.
+Axes: N characters of the page, R rules, F fragments (here words). Points, origin top left of the displayed page.
 """
 
 from __future__ import annotations

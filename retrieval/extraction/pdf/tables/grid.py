@@ -1,4 +1,4 @@
-"""A table as rows and columns of printed characters. Legend: N characters of the page."""
+"""A table as rows and columns of printed characters. Axes: N characters of the page."""
 
 from __future__ import annotations
 

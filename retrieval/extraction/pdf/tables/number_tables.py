@@ -3,7 +3,7 @@
 Columns are where the numbers of all rows stand. Lines without numbers between them are headings of groups, or parts of
 the labels beside the numbers.
 
-Legend: N characters of the page, F words. Points, origin top left of the displayed page.
+Axes: N characters of the page, F words. Points, origin top left of the displayed page.
 """
 
 from __future__ import annotations

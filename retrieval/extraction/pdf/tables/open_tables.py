@@ -3,7 +3,7 @@
 Columns are what white space separates in every row. A printed line goes on in the next one, cell by cell, where the
 next word did not fit; so rows are told from lines.
 
-Legend: N characters of the page, R rules, F words. Points, origin top left of the displayed page.
+Axes: N characters of the page, R rules, F words. Points, origin top left of the displayed page.
 """
 
 from __future__ import annotations

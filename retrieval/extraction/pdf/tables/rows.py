@@ -1,6 +1,6 @@
 """Tables of a page to sentences (see `retrieval.extraction.table_rows`).
 
-Legend: C characters of a line.
+Axes: C characters of a line.
 """
 
 from __future__ import annotations

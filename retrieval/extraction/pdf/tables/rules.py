@@ -1,7 +1,7 @@
 """The straight lines that a PDF page draws: borders of table cells, the rules above and below a table, and those that
 strike words out, as word processors print them.
 
-Legend: N characters of the page, R rules. Points (1/72 inch), origin top left of the displayed page, y downwards.
+Axes: N characters of the page, R rules. Points (1/72 inch), origin top left of the displayed page, y downwards.
 """
 
 from __future__ import annotations

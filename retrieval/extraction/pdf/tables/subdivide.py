@@ -1,7 +1,7 @@
 """Bordered tables in which not every row and column has borders: several printed rows between two rules, several
 columns of numbers ("P R F1") between two more.
 
-Legend: N characters of the page, R rules, L printed lines. Points, origin top left of the displayed page.
+Axes: N characters of the page, R rules, L printed lines. Points, origin top left of the displayed page.
 """
 
 from __future__ import annotations
