@@ -66,6 +66,8 @@ _FILE_NAME = re.compile(
 )
 _FEWEST_PRINTED = 0.5  # of the words of a stated title; those of a template's are not in the text
 _WORD = re.compile(r"[^\W_]+")
+_MISREAD = re.compile(r"^[^\w\"'“„«(¿¡]|\s[^\w\s&+/–—-](?=\s|$)|\s[b-df-hj-np-tv-xz]$")  # a sign or a letter by itself
+_NUMBERED_LABEL = re.compile(r":.*\d")
 _NO_RULES = Rules(np.zeros((0, 3)), np.zeros((0, 3)))
 
 
@@ -96,6 +98,13 @@ class PageLines:
     asides: Sequence[Aside] = ()
     cut: tuple[TextLine, TextLine] | None = None
     """The last row of the page before as it was read there, and the whole of it."""
+
+
+def may_be_title(recognised: str) -> bool:
+    """Whether what was recognised in the largest print of a scan may be its title: words, misread nowhere, and no label
+    with a number or a stamp of date and time."""
+    letters, digits = sum(map(str.isalpha, recognised)), sum(map(str.isdigit, recognised))
+    return letters > digits and not _MISREAD.search(recognised) and not _NUMBERED_LABEL.search(recognised)
 
 
 def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
@@ -175,8 +184,9 @@ def assemble(
         which = f"page {shown}" if len(recognised) == 1 else f"pages {shown}"
         notes.append(f"The text of {which} was recognised in pictures (OCR): it may have errors.")
     outline = tuple(_with_start(entry, pages) for entry in outline)
+    title = _title_of(metadata, kept, heads, path, recognised=any(page.recognised for page in read[:1]))
     return ExtractedDocument(
-        _title_of(metadata, kept, heads, path), running.text, pages, outline, metadata,
+        title, running.text, pages, outline, metadata,
         running.page_N, running.line_N, running.box_N4, tuple(notes), tuple(scanned),
         _exhibits(read), asides=tuple(asides),
     )  # fmt: skip
@@ -284,11 +294,19 @@ def _with_start(entry: OutlineEntry, pages: tuple[ExtractedPage, ...]) -> Outlin
 
 
 def _title_of(
-    metadata: Mapping[str, str], pages: Sequence[Sequence[TextLine]], heads: Sequence[TextLine], path: Path
+    metadata: Mapping[str, str],
+    pages: Sequence[Sequence[TextLine]],
+    heads: Sequence[TextLine],
+    path: Path,
+    *,
+    recognised: bool,
 ) -> str:
-    """The document's title, at worst the file's name. `heads`: lines that were left out as running heads."""
+    """The document's title, at worst the file's name. `heads`: lines that were left out as running heads; `recognised`:
+    whether the first page was read in a picture."""
     stated = " ".join(metadata.get("title", "").split())
     printed = _largest_text(pages, heads)
+    if recognised and not may_be_title(printed):
+        printed = ""
     made = _MADE_BY_PROGRAMS.match(stated) or _FILE_NAME.search(stated)
     if len(stated) > 3 and not made and (not printed or _is_printed(stated, pages)):
         return stated[:_LONGEST_TITLE]

@@ -258,3 +258,15 @@ def test_without_recognition_the_pictures_of_an_e_mail_are_named(tmp_path, switc
     made.add_attachment(encoded("PNG"), "image", "png", filename="crane.png")
     document = extract(written(tmp_path, "made.eml", made.as_bytes()))
     assert "See the picture." in document.text and any("crane.png was not read" in note for note in document.notes)
+
+
+@pytest.mark.parametrize(
+    ("printed", "title"), [("Lease of the old mill", "Lease of the old mill"), ("File No.: 40217", "scan")]
+)
+def test_the_title_of_a_scan_is_its_largest_print_if_that_reads_like_one(tmp_path, printed, title):
+    drawn = picture([], (1240, 900))
+    brush = ImageDraw.Draw(drawn)
+    brush.text((100, 80), printed, fill=0, font=ImageFont.load_default(90))
+    for number, line in enumerate((*WORDS, *WORDS)):
+        brush.text((100, 300 + 120 * number), line, fill=0, font=ImageFont.load_default(44))
+    assert extract(scan(tmp_path, pages=[drawn]), kept=tmp_path).title == title

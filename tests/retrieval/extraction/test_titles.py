@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.extraction.extract import ExtractLimits
+from retrieval.extraction.pdf.assemble import may_be_title
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
@@ -75,3 +76,41 @@ def test_counters_hidden_before_headings_are_left_out(tmp_path):
     falling = [(72, 740 - 40 * n, 12, f"{7 - n}BPart of it") for n in range(3)]
     path.write_bytes(make_pdf([Sheet(falling)]))
     assert "7BPart" in extract_pdf(path, ExtractLimits(), None).text
+
+
+@pytest.mark.parametrize(
+    "recognised",
+    [
+        "Oversize Tire Accessory Kit",
+        "SUPREME COURT OF THE UNITED STATES",
+        "4 ons linzen",
+        "The LinnSequencer 32 Track MIDI Sequence Recorder",
+        "Order & Judgment – Second Part",
+        "Handbook of the Dam: Gates and Valves",
+        "„Mühlen am Bach“",
+        "Plan B",
+        "a short history of mills",
+        "水車の歴史",
+    ],
+)
+def test_what_is_recognised_in_a_scan_may_be_its_title_where_it_reads_like_one(recognised):
+    assert may_be_title(recognised)
+
+
+@pytest.mark.parametrize(
+    "recognised",
+    [
+        "e ; Docket Number: 7741203 ie",
+        "| chapter",
+        "~ Annual Report",
+        "10/28/2019 1:49 PM 19CV47031",
+        "Case No.: 2021-44",
+        "WEIGHT INCREASE: 3.00 Lbs.",
+        "Receipt ; thank you",
+        "Minutes of the . Council",
+        "Lease of the Mill t",
+        "2019 07 11 0042",
+    ],
+)
+def test_a_misread_line_a_stamp_or_a_label_with_its_number_is_no_title_of_a_scan(recognised):
+    assert not may_be_title(recognised)
