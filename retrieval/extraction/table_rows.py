@@ -264,12 +264,16 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     if len(rows) < 2 or len(rows[0]) < 2:
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
-    if any(len(name) > LONGEST_NAME or _is_value(name) for name in names.values()):
+    if any(len(name) > LONGEST_NAME for name in names.values()):
+        return {}
+    if any(_is_value(name) and not _is_code_above_numbers(name, column, rows[1:]) for column, name in names.items()):
         return {}
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
     if not _tells_apart(list(names.values())) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
+        return {}
+    if not named and 10 * len(used & set(names)) < len(names):  # a row far wider than those below it
         return {}
     return names if named or len(names) > 2 or _has_numbers(rows[1:]) else {}
 
@@ -283,6 +287,12 @@ def _tells_apart(names: Sequence[str]) -> bool:
 def _is_value(name: str) -> bool:
     """Whether a cell holds a number and not the name of a column. A year is a name, also in "2024 / Oil"."""
     return all(is_number(part) and not _YEAR.fullmatch(part) for part in name.split(_LEVEL))
+
+
+def _is_code_above_numbers(name: str, column: int, rows: Sequence[Mapping[int, str]]) -> bool:
+    """Whether a cell begins with a letter and those below it do not, or only repeat it as a mark: "Q1 2024", "G20"."""
+    below = [row[column] for row in rows if column in row]
+    return name[0].isalpha() and bool(below) and not any(text[0].isalpha() and text != name for text in below)
 
 
 def _has_numbers(rows: Sequence[Mapping[int, str]]) -> bool:

@@ -51,6 +51,25 @@ def test_every_row_is_a_sentence_under_the_names_of_its_columns_and_every_word_h
     assert place(document, "Pier; Cost, EUR: 1200") == "A4:B4" and place(document, "0.3") == "B5"
 
 
+@pytest.mark.parametrize("name", ["Q1 2024", "EU27_2007", "T4 100", "H2/2025"])
+def test_the_name_of_a_column_may_have_more_digits_than_letters_above_numbers(tmp_path, name):
+    rows = [("Country", name, "Code"), ("Poland", "2004", "PL"), ("Malta", "1973", "MT")]
+    assert f"Country: Malta; {name}: 1973; Code: MT." in extract(workbook(tmp_path, rows)).text
+    marks = [("Country", name, "Code"), ("Poland", name, "PL"), ("Chile", None, "CL")]
+    assert f"Country: Poland; {name}; Code: PL." in extract(workbook(tmp_path, marks)).text
+    codes = [("Pier", "A 1200", "open"), ("Crane", "B 7100", "closed"), ("Mill", "C 9100", "open")]
+    assert "Crane; B 7100; closed." in extract(workbook(tmp_path, codes)).text, "a code among codes names nothing"
+
+
+def test_a_row_far_wider_than_those_below_it_names_no_columns(tmp_path):
+    letters = [chr(number) for number in range(0xC0, 0xE0)]
+    rows = [letters, ["Agrave", "À", "capital A, grave accent"], ["Aring", "Å", "capital A, ring"]]
+    text = extract(workbook(tmp_path, rows)).text
+    assert "Aring; Å; capital A, ring." in text
+    wide = [[f"Column {number}" for number in range(20)], ["Pier", 1200, "open"], ["Crane", 7, "closed"]]
+    assert "Column 0: Crane; Column 1: 7; Column 2: closed." in extract(workbook(tmp_path, wide)).text
+
+
 def test_sheets_are_pages_and_a_long_one_keeps_the_numbers_of_its_rows(tmp_path):
     book = openpyxl.Workbook()
     book.active.title = "Long"
