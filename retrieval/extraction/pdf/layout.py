@@ -37,6 +37,7 @@ _EDGES_TRIED = 80  # with more left edges than this, only those shared by severa
 _GUTTER_ROWS = 4  # two columns have at least this many lines side by side
 _FEWEST_NUMBERS = 4
 _ALIGNED_NUMBERS = 3.0  # points
+_FEWEST_OF_PAPER = 20
 _RUNS_ON = 0.3  # of the lines begin with a small letter; fewer do in numbered lists and tables
 _LONGEST_NUMBER = 4  # digits
 _PROSE_CHARACTERS = 14  # least median length of a line in a column of prose
@@ -321,7 +322,8 @@ def _is_drop_cap(page: PageCharacters, indices: np.ndarray, size_N: np.ndarray) 
 
 
 def line_numbers(page: PageCharacters) -> np.ndarray:
-    """number_N: which characters are numbers of lines: aligned, rising by one step, beside lines of running text."""
+    """number_N: which characters are numbers of lines: aligned, rising by one step, beside lines of running text, or
+    printed evenly down the margin of ruled paper, whatever is written on it."""
     found_N = np.zeros(len(page.code_N), bool)
     digit_N = (page.turn_N == 0) & (page.code_N >= ord("0")) & (page.code_N <= ord("9"))
     if digit_N.sum() < _FEWEST_NUMBERS:
@@ -338,7 +340,34 @@ def line_numbers(page: PageCharacters) -> np.ndarray:
         if _are_of_lines(page, f, numbers):
             for number, _ in numbers:
                 found_N[f.members[number]] = True
+    for number in _numbers_of_paper(page, f, np.flatnonzero(is_number_F)):
+        found_N[f.members[number]] = True
     return found_N
+
+
+def _numbers_of_paper(page: PageCharacters, f: Fragments, numbers: np.ndarray) -> list[int]:
+    """Those of these fragments that number the lines of ruled paper, as pleadings in court are written on: 1, 2, 3, ...
+    at one distance, left of all beside them. That is no column of a table: some of it stands on no numbered line, or
+    goes on with a sentence."""
+    right = float(np.median(f.x1[numbers][f.x1[numbers] <= f.x1[numbers].min() + 2 * _ALIGNED_NUMBERS]))
+    own = numbers[np.abs(f.x1[numbers] - right) < _ALIGNED_NUMBERS]
+    own = own[np.argsort(f.middle[own])]
+    pitch = np.diff(f.middle[own])
+    even = len(own) >= _FEWEST_OF_PAPER and np.ptp(pitch) < _ALIGNED_NUMBERS
+    if not even or _values(page, f, own) != [*range(1, 1 + len(own))]:
+        return []
+    is_beside = (f.middle > f.middle[own[0]]) & (f.middle < f.middle[own[-1]])
+    is_beside[own] = False
+    beside = np.flatnonzero(is_beside)
+    if not len(beside) or f.x0[beside].min() <= f.x1[own].max():
+        return []
+    off = np.abs(f.middle[beside][:, None] - f.middle[own]).min(axis=1) > pitch.mean() / 4
+    goes_on = [chr(page.code_N[f.members[text][0]]).islower() for text in beside.tolist()]
+    return own.tolist() if off.any() or sum(goes_on) > 1 else []
+
+
+def _values(page: PageCharacters, f: Fragments, numbers: np.ndarray) -> list[int]:
+    return [int("".join(map(chr, page.code_N[f.members[number]].tolist()))) for number in numbers.tolist()]
 
 
 def _are_of_lines(page: PageCharacters, f: Fragments, numbers: Sequence[tuple[int, int]]) -> bool:
@@ -346,8 +375,7 @@ def _are_of_lines(page: PageCharacters, f: Fragments, numbers: Sequence[tuple[in
     if len(numbers) < _FEWEST_NUMBERS:
         return False
     own, text = np.array(numbers).T
-    values = [int("".join(map(chr, page.code_N[f.members[number]].tolist()))) for number in own.tolist()]
-    steps = {below - above for above, below in pairwise(values)}
+    steps = {below - above for above, below in pairwise(_values(page, f, own))}
     aligned = min(np.ptp(f.x1[own]), np.ptp(f.x0[own])) < _ALIGNED_NUMBERS
     beside = f.x1[own].max() < f.x0[text].min() or f.x0[own].min() > f.x1[text].max()
     runs_on = np.mean([chr(page.code_N[f.members[start][0]]).islower() for start in text.tolist()])

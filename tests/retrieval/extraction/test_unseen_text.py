@@ -109,6 +109,39 @@ def test_numbers_of_lines_stand_in_no_sentence(tmp_path, step, x, start):
     assert text_read == " ".join(words for *_, words in column(72, 700, 24, width=80))
 
 
+PAPER = [(45 if number > 9 else 51, 730 - 24 * number, f"{number}") for number in range(1, 29)]
+PRAYED = [
+    "WHEREFORE, plaintiff asks for:",
+    "The balance that is due,",
+    "Interest at the legal rate, and",
+    "Costs of the court.",
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "leading", "lines"),
+    [
+        (706, 12, PRAYED),  # twice as dense as the numbers
+        (697, 24, PRAYED),  # between them
+        (706, 24, [words.lower() for words in PRAYED]),  # on their lines, and going on
+        (706, 36, PRAYED),
+        (400, 30, [*PRAYED, *PRAYED]),
+    ],
+)
+def test_numbers_down_the_margin_of_ruled_paper_stand_in_no_sentence(tmp_path, first, leading, lines):
+    written = [text(80, first - leading * number, words) for number, words in enumerate(lines)]
+    document = read(tmp_path, b"".join([*(text(*place) for place in PAPER), *written]))
+    assert document.text.split() == " ".join(lines).split()
+    assert [(one.kind, one.text) for one in document.asides] == [("line number", " ".join(map(str, range(1, 29))))]
+
+
+@pytest.mark.parametrize("names", [["Iceland", "Norway"], ["Pier; open", "Crane"], ["Ann Lee", "B. Miller"]])
+def test_numbers_of_a_long_list_are_text(tmp_path, names):
+    rows = [text(80, y, names[number % 2]) for number, (_, y, _) in enumerate(PAPER)]
+    document = read(tmp_path, b"".join([*(text(*place) for place in PAPER), *rows]))
+    assert not document.asides and {str(number) for number in range(1, 29)} <= {*document.text.split()}
+
+
 def test_numbers_of_a_list_and_of_rows_are_text(tmp_path):
     items = ["Apples", "Pears", "Plums", "Quinces", "Medlars"]
     rows = b"".join(text(72, 700 - 20 * n, f"{n + 1}") + text(100, 700 - 20 * n, item) for n, item in enumerate(items))
