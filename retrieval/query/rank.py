@@ -209,7 +209,7 @@ def _is_whole(sentence: Sentence) -> bool:
 
 def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:
     """The best sentence with as many of those around it as fit, the better ones first: a guess is understood, and often
-    right, with what stands beside it. Rows of tables are whole by themselves.
+    right, with what stands beside it. Rows of tables are whole by themselves; what announces a list stands with it.
 
     Of 329 questions about documents that nothing was made for, before any is refused, 0.698 are answered by the
     sentence alone, 0.743 with surroundings for guesses, 0.790 with surroundings for all.
@@ -229,7 +229,8 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             break
         at = max(fits, key=lambda at: (fits[at], at))
         first, last = min(first, at), max(last, at)
-    places = list(dict.fromkeys(place for each in items[first : last + 1] for place in each.places))
+    around_it = (place for each in items[first : last + 1] for place in (*each.places, *each.continuation))
+    places = list(dict.fromkeys(around_it))
     begins, ends = places.index(best.places[0]), places.index(best.places[-1]) + 1
     before = places[:begins] if first < number else best.antecedent
     return number, replace(best, places=places[begins:ends], antecedent=before, continuation=places[ends:]), span

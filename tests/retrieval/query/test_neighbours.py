@@ -91,3 +91,16 @@ def test_a_field_of_a_form_stands_alone():
 
 def test_a_question_is_quoted_with_the_answer_behind_it_however_well_it_matches():
     assert quoted("When does supper begin?\n\nIt is served at six.", supper=0.9)[0].endswith("It is served at six.")
+
+
+@pytest.mark.parametrize(
+    "announced",
+    ["To mend it, check:\n", "To mend it, check the following:\n\n", "What to check\n"],
+)
+def test_what_announces_a_list_is_quoted_along_with_the_list(announced):
+    items = "".join(f"• the {number} valve in the gallery behind the eastern wall\n" for number in ("first", "second"))
+    began = "The pump may stop in spring, and there are many reasons for that which nobody knows. " * 4
+    text = f"{began}\n\n{announced}{items}"
+    found = quoted(text, stop=0.4)[0]
+    assert len(began) < LONGEST_WITH_CONTEXT < len(text), "the items by themselves have no room"
+    assert found.endswith("second valve in the gallery behind the eastern wall")
