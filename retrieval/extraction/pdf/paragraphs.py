@@ -22,6 +22,8 @@ PARAGRAPH, ROW = "\n\n", "\n"
 _SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\s*\d{0,2}$")
 _BULLET = re.compile(r"[•▪◦‣·●○■□➢✓❖–—*-]\s+\S|o\s+[A-Z]")
 _NUMBERED = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\]|\d{1,2}(?:\.\d{1,2})+\.?)\s+\S")
+_LABELLED = re.compile(r"[^\s:;.][^:;.]{0,30}:\s+\S")
+_FEWEST_LABELS, _LABELS = 3, 0.75  # lines of a list of labels or keys and what they stand for, and their share
 _LARGE = 1.15
 """Times the usual size of a column: what is larger is a heading."""
 _FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
@@ -148,12 +150,14 @@ def _joints(lines: Sequence[TextLine]) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class _Margins:
-    """Left and right edge, usual line spacing and usual size of the text around a line, in points."""
+    """Left and right edge, usual line spacing and usual size of the text around a line, in points. `labelled`: most of
+    its lines begin with a label and a colon."""
 
     left: float
     right: float
     step: float
     size: float
+    labelled: bool
 
 
 def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
@@ -175,7 +179,9 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
         left, right = min(line.x0 for line in edges), max(line.x1 for line in block)
         if len(block) <= 2:
             right = _usual_right(columns[place], right)
-        result += [_Margins(left, right, step_of[place], size_of[place])] * len(block)
+        labels = sum(_LABELLED.match(line.text) is not None for line in block)
+        labelled = labels >= max(_FEWEST_LABELS, _LABELS * len(block))
+        result += [_Margins(left, right, step_of[place], size_of[place], labelled)] * len(block)
     return result
 
 
@@ -228,6 +234,8 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
         return PARAGRAPH
     if _BULLET.match(b.text):
         return ROW if together and step < 3 * em else PARAGRAPH
+    if margin_a is margin_b and margin_b.labelled and _LABELLED.match(b.text):
+        return ROW
     if a.page == b.page and b.column < a.column:  # behind a box that was read apart
         return PARAGRAPH
     if not together:

@@ -121,6 +121,32 @@ def prose(*lines: str) -> Sheet:
     return Sheet([margin, *((72, 688 - 12 * i, 10, line) for i, line in enumerate(lines))])
 
 
+LABELLED = [
+    ["Ctrl+B : Manager of combats and of their rounds", "Ctrl+D : Roll of dice", "F7 : Music"],
+    ["Name: Harbour office of the northern port", "Street: Quay 7", "Town: Arnbury", "Telephone: none"],
+    ["dose: two drops a day in a glass of water", "course: nine days", "storage: in the dark"],
+    ["HP: hit points that a creature has at its birth", "MP: magic points", "WL: willpower"],
+    ["Espace : jouer la musique ou afficher une image", "Suppr : supprimer", "+ : déplier", "F2 : éditer"],
+]
+
+
+@pytest.mark.parametrize("lines", LABELLED)
+def test_each_line_of_a_list_of_labels_stands_by_itself_however_wide_it_is(tmp_path, lines):
+    placed = [(72, 700 - 12 * number, 10, line) for number, line in enumerate(lines)]
+    assert read(tmp_path, Sheet(placed)).text == "\n".join(lines)
+
+
+def test_a_colon_in_lines_of_prose_parts_nothing(tmp_path):
+    lines = [
+        "The office is open: on Mondays and on Thursdays, and",
+        "in summer on Fridays too. One rule holds: whoever",
+        "comes first is heard first, and nobody waits longer",
+        "than an hour: that is the promise of the keeper.",
+    ]
+    placed = [(72, 700 - 12 * number, 10, line) for number, line in enumerate(lines)]
+    assert read(tmp_path, Sheet(placed)).text == " ".join(lines)
+
+
 @pytest.mark.parametrize(
     ("second", "third", "joined"),
     [
