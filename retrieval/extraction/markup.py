@@ -170,8 +170,12 @@ def _markdown_blocks(source: str, asides: list[Aside], tables: list[Cells]) -> l
             asides += page.asides
             tables += page.tables
         elif token.level == 0:
-            is_code = token.type in ("fence", "code_block")
-            blocks.append((0, text if is_code else ticked_first(_TASK.sub(_task, set_aside(text)))))
+            if token.type in ("fence", "code_block"):
+                printed, found = plain_blocks(text)
+                blocks += printed if found else [(0, text)]
+                tables += found
+            else:
+                blocks.append((0, ticked_first(_TASK.sub(_task, set_aside(text)))))
     return blocks
 
 

@@ -127,6 +127,24 @@ def test_tables_in_preformatted_text_of_a_page_are_read_as_those_of_plain_text(t
     assert len(document.exhibits.tables) == 1
 
 
+ROPES = "           against tar   against hemp\nLasting:   82.2%         40.6%\nCosts:     135.9%        73.3%"
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        (ROPES, "Costs: against tar: 135.9%; against hemp: 73.3%."),
+        ("Bell | kg | Tone\nGreat | 900 | c\nSmall | 310 | g", "Bell: Small; kg: 310; Tone: g."),
+        (FERRIES.rstrip("\n"), "ferry: Borea; from: Sandvik; to: Holm."),
+    ],
+)
+@pytest.mark.parametrize("fence", ["```\n{}\n```", "~~~text\n{}\n~~~"])
+def test_tables_in_the_code_of_markdown_are_read_too(tmp_path, fence, table, row):
+    document = read(written(tmp_path, "made.md", f"# Ropes\n\nBefore.\n\n{fence.format(table)}\n\nAfter.\n"))
+    assert row in document.text.split("\n") and document.text.endswith("After.")
+    assert len(document.exhibits.tables) == 1
+
+
 TREE = "         +--Epsilon  4\n   +--3  +--Delta    5\n+--2  +-----Gamma    6\n1  +--------Beta     7"
 BOARD = "+----------+\n|  2 .   3 |\n|  1 .   . |\n|  .   1 . |\n|  4 .   2 |\n+----------+"
 
@@ -144,6 +162,8 @@ def test_code_in_preformatted_text_stays_as_it_stands(tmp_path):
     code = "def depth(quay):\n    return {1: 4.5,  2: 3.2}[quay]\nprint(depth(2))"
     document = read(written(tmp_path, "made.html", f"<pre><code>{code}</code></pre>"))
     assert document.text == code and not document.exhibits.tables
+    fenced = read(written(tmp_path, "made.md", f"```\n{code}\n```\n"))
+    assert fenced.text == code and not fenced.exhibits.tables
 
 
 def test_tables_in_the_plain_text_of_a_mail_are_read(tmp_path):
