@@ -16,11 +16,11 @@ elsewhere neither answer nor oppose.
 `read` writes questions about receipts, contracts, papers and tables (`SETS`, `*.train.jsonl.xz`) in the same form,
 tables row by row as the product writes them.
 
-`train` goes on from a reader: a question with four windows, of which at most two answer and the others are those that
-search liked best. Of ten batches six are of `--found`, two of `--sets`, two of the joint recipe's questions. Weights
-are multiplied in bfloat16 and kept in float32. A run that was stopped goes on from where it last saved. `--most` takes
-so many of the found questions, document by document; what `--judged` holds is read at the end, before the weights are
-rounded: a learning curve.
+`train` goes on from a reader, or begins with an encoder: a question with four windows, of which at most two answer and
+the others are those that search liked best. Of ten batches, unless `--mix` says otherwise, six are of `--found`, two of
+`--sets`, two of the joint recipe's questions. Weights are multiplied in bfloat16 and kept in float32. A run that was
+stopped goes on from where it last saved. `--most` takes so many of the found questions, document by document; what
+`--judged` holds is read at the end, before the weights are rounded: a learning curve.
 
 Axes: Q questions, K rows (a question with one window each), T tokens of a row.
 """
@@ -51,7 +51,7 @@ from model.scoring.sentences import sentence_borders
 from research.fit_ranker import ROOT, Shown, ask_all
 from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
 from research.train.engine.run_state import log_record, resume_state, save_state
-from research.train.recipes.joint_reader import JointRun, joint_loss, training_questions
+from research.train.recipes.joint_reader import JointRun, begin, joint_loss, open_tokenizer, training_questions
 from research.train.recipes.rounding import save_reader
 
 NEARLY = 0.7
@@ -221,22 +221,19 @@ def train(
     steps: int,
     rate: float,
     most: int | None = None,
+    frozen: int = 1,
+    mix: str = MIX,
 ) -> SpanReader:
-    """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps."""
-    taught = load_span_reader(reader)
-    master = taught.network
-    master.encoder.embeddings.requires_grad_(False)
-    master.encoder.encoder.layer[0].requires_grad_(False)
-    run = JointRun(sources=SOURCES, batch=10, dropout=0.05)
-    others = JointBatchMaker(taught.tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
+    """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps. `reader`: a
+    folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights."""
+    run = JointRun(sources=SOURCES, batch=10, dropout=0.0, frozen_layers=frozen)
+    tokenizer, master = open_tokenizer(reader), begin(reader, run)
+    others = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
     of_kind = {
-        "f": FoundBatches(taught.tokenizer, read_found(found)[:most]),
-        "s": FoundBatches(taught.tokenizer, read_found(sets)),
+        "f": FoundBatches(tokenizer, read_found(found)[:most]),
+        "s": FoundBatches(tokenizer, read_found(sets)),
     }
     half = copy.deepcopy(master).to(torch.bfloat16)
-    for module in half.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = run.dropout
     trained = {name: weight for name, weight in master.named_parameters() if weight.requires_grad}
     halves = dict(half.named_parameters())
     optimizer = torch.optim.AdamW(trained.values(), rate, weight_decay=run.weight_decay)
@@ -249,8 +246,8 @@ def train(
                 halves[name].copy_(weight)
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (step + 1) / 60) * max(0.05, 1 - step / steps)
-        kind = MIX[step % len(MIX)]
-        number = step // len(MIX) * MIX.count(kind) + MIX[: step % len(MIX)].count(kind)
+        kind = mix[step % len(mix)]
+        number = step // len(mix) * mix.count(kind) + mix[: step % len(mix)].count(kind)
         batch = of_kind[kind].make(number) if kind in of_kind else others.make(number)
         half.train()
         half.zero_grad()
@@ -268,7 +265,7 @@ def train(
             save_state(out / "state.safetensors", trained, optimizer, step)
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
-    made = SpanReader(master.eval(), taught.tokenizer)
+    made = SpanReader(master.eval(), tokenizer)
     save_reader(made, out)
     return made
 
@@ -363,6 +360,8 @@ def main() -> None:
     three.add_argument("--data", type=Path, required=True, help="folder with qa/ (*.jsonl.xz)")
     three.add_argument("--steps", type=int, default=1300)
     three.add_argument("--rate", type=float, default=8e-5)
+    three.add_argument("--frozen", type=int, default=1, help="lowest layers that keep their weights")
+    three.add_argument("--mix", default=MIX, help="kinds of the batches in turn: f found, s sets, o others")
     three.add_argument("--most", type=int, help="found questions")
     three.add_argument("--judged", type=Path, help="what `find --untaught` wrote")
     for each in (one, two, three):
@@ -371,7 +370,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        made = train(*paths, steps=given.steps, rate=given.rate, most=given.most)
+        made = train(*paths, steps=given.steps, rate=given.rate, most=given.most, frozen=given.frozen, mix=given.mix)
         if given.judged:
             log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})
         return

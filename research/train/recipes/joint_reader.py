@@ -129,7 +129,7 @@ def train(
         seed=run.seed,
     )
     torch.manual_seed(run.seed)
-    reader = start(encoder, run)
+    reader = begin(encoder, run)
     trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), run.learning_rate, weight_decay=run.weight_decay, fused=True)
     step = resume_state(out / _STATE, trained, optimizer)
@@ -152,7 +152,7 @@ def train(
     log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, DEV, 300)})
 
 
-def start(encoder: Path, run: JointRun) -> JointReader:
+def begin(encoder: Path, run: JointRun) -> JointReader:
     """A reader with the weights of an encoder, or of another reader; those that do not learn require no gradient."""
     config = BertConfig.from_pretrained(encoder)
     config.hidden_dropout_prob, config.attention_probs_dropout_prob = run.dropout, 0.0

@@ -137,7 +137,7 @@ def test_training_learns_and_leaves_what_is_frozen(data: Path, encoder: Path, tm
     losses = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in losses if "loss" in line]
     assert losses[-1] < 0.9 * losses[0]
-    begun = joint_reader.start(encoder, run).state_dict()
+    begun = joint_reader.begin(encoder, run).state_dict()
     ended = load_span_reader(tmp_path / FOLDER).network.state_dict()
     changed = {name for name in begun if not torch.allclose(begun[name], ended[name], atol=2e-3)}
     assert any("layer.1." in name for name in changed)
@@ -168,7 +168,7 @@ def test_an_encoder_of_another_kind_is_refused(data: Path, encoder: Path, tmp_pa
         (other / name).write_bytes((encoder / name).read_bytes())
     save_file(weights, other / "model.safetensors")
     with pytest.raises(ValueError, match="not a BERT-like encoder"):
-        joint_reader.start(other, RUN)
+        joint_reader.begin(other, RUN)
 
 
 def test_made_tables_hold_their_answers() -> None:
@@ -193,12 +193,12 @@ def test_training_goes_on_from_the_reader_of_another_run(
     monkeypatch.setattr(joint_reader, "measure", lambda *given: {})
     joint_reader.train(RUN, data, encoder, tmp_path / "first")
     first = load_span_reader(tmp_path / "first" / FOLDER).network.state_dict()
-    again = joint_reader.start(tmp_path / "first" / FOLDER, RUN).state_dict()
+    again = joint_reader.begin(tmp_path / "first" / FOLDER, RUN).state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in first.items())
 
 
 def test_the_average_of_two_readers_lies_between_them(data: Path, encoder: Path, tmp_path: Path) -> None:
-    readers = [SpanReader(joint_reader.start(encoder, RUN), joint_reader.open_tokenizer(encoder)) for _ in range(2)]
+    readers = [SpanReader(joint_reader.begin(encoder, RUN), joint_reader.open_tokenizer(encoder)) for _ in range(2)]
     for number, reader in enumerate(readers):
         with torch.no_grad():
             reader.network.points.weight.fill_(number)
