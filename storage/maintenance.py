@@ -24,7 +24,7 @@ from storage.catalogue.database import BUSY_SECONDS, Database
 from storage.catalogue.home import Home
 from storage.errors import CatalogueDamaged, Damage
 from storage.kv.lock import PATIENCE_SECONDS, nobody_writing
-from storage.kv.maintenance import verify_shard
+from storage.kv.whole_shards import verify_shard
 from storage.trash import GRACE_SECONDS, Trash, size_of
 
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0

@@ -33,7 +33,7 @@ from storage.catalogue.imports import ImportedRows
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
-from storage.kv.maintenance import renamed
+from storage.kv.whole_shards import renamed
 from storage.names import TURNING, clean_name
 from storage.records import NewDocument, ShardFile
 from storage.recovery import write_sidecar

@@ -46,9 +46,9 @@ _BLOCKS_PER_PASSAGE = 4
 # Landmarks propose this many blocks for each one that tokens are to find, and never fewer than FEWEST_PROPOSED.
 PROPOSED_PER_BLOCK = 4
 FEWEST_PROPOSED = 512
-TERMS = 0.2
+TERM_WEIGHT = 0.2
 """Added to the late-interaction score of a block that holds all terms of the question."""
-NAMES = 0.2
+NAME_WEIGHT = 0.2
 """Added where the name of its document holds all of them. With both, one of the first eight blocks holds the answer, or
 is next to one that does, for 0.871 of 465 questions about files that nothing was made for; without them for 0.785."""
 MOST_EXACT = 32
@@ -169,7 +169,7 @@ def find_blocks(
     # what a survey is asked for with ("summarise the report") need not stand in it
     missing = missing_of(kept) - asked.dates  # which have stood in other words already
     unmatched = 0.0 if asks_for_a_survey(text) else len(missing) / max(1, len(asked.terms - asked.dates))
-    indices_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERMS + NAMES)).clamp(0.0, 1.0)
+    indices_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + TERM_WEIGHT + NAME_WEIGHT)).clamp(0.0, 1.0)
     return SearchResult(
         question, titles, indices_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
     )
@@ -214,7 +214,7 @@ def _with_words(
         called = set().union(*(named[document_ids[number]] for number in kept.tolist()))
         return held.missing(indices_C[kept].numpy()) - called
 
-    return scores_C + TERMS * held.shares(indices_C.numpy()) + NAMES * names_C, missing
+    return scores_C + TERM_WEIGHT * held.shares(indices_C.numpy()) + NAME_WEIGHT * names_C, missing
 
 
 def _named_terms(workspace: Workspace, document_ids: Sequence[str], question_terms: Set[str]) -> dict[str, Set[str]]:

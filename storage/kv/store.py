@@ -99,7 +99,7 @@ class KVBlockStore:
         return f"{group}/{uuid.uuid4().hex}{SUFFIX}"
 
     def write_encoded(self, name: str, front: bytes, pieces: bytes, num_blocks: int) -> ShardFile:
-        """Store a shard from bytes that `kv.maintenance.renamed` made. Raises `StoreFull` and `CannotWrite`."""
+        """Store a shard from bytes that `kv.whole_shards.renamed` made. Raises `StoreFull` and `CannotWrite`."""
         contents = memoryview(front + pieces)
         self.blobs.create(name, contents)
         return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)

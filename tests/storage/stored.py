@@ -17,9 +17,9 @@ from storage.catalogue.home import Home
 from storage.errors import Damage
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import PREFIX, Header, KVLayout, decode_header, decode_prefix
-from storage.kv.maintenance import verify_shard
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
+from storage.kv.whole_shards import verify_shard
 from storage.maintenance import orphans, reclaim, require_trustworthy
 from storage.records import Document, NewBlock, NewDocument, Page, Shard, ShardFile
 from storage.trash import Trash, size_of

@@ -79,7 +79,7 @@ def test_what_landmarks_do_not_propose_is_found_by_its_rare_words(
 
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1)
     monkeypatch.setattr(search, "PROPOSED_PER_BLOCK", 1)
-    monkeypatch.setattr(search, "TERMS", 2.0)
+    monkeypatch.setattr(search, "TERM_WEIGHT", 2.0)
     assert "ZX-81" in found("Where do I send form ZX-81?")
     monkeypatch.setattr(inverted_index, "PROPOSED", 0)
     assert "ZX-81" not in found("Where do I send form ZX-81?")

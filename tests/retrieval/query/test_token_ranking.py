@@ -49,8 +49,8 @@ def stored(stored_home, open_library, by_tokens, tmp_path, monkeypatch):
     """A library in a copy of that home; ids of its documents by name. Landmarks propose everything, and tokens alone
     decide."""
     monkeypatch.setattr(search, "FEWEST_PROPOSED", 1000)
-    monkeypatch.setattr(search, "TERMS", 0.0)
-    monkeypatch.setattr(search, "NAMES", 0.0)
+    monkeypatch.setattr(search, "TERM_WEIGHT", 0.0)
+    monkeypatch.setattr(search, "NAME_WEIGHT", 0.0)
     home, kv_dtype = stored_home
     shutil.copytree(home, tmp_path / "home")
     library = open_library(model=by_tokens, kv_dtype=kv_dtype)
@@ -107,7 +107,7 @@ def test_a_block_that_holds_a_rare_term_of_the_question_comes_first(stored, monk
             return find_blocks(library.view.workspace, snapshot, question, 70, None)
 
     before = found()
-    monkeypatch.setattr(search, "TERMS", 0.9)
+    monkeypatch.setattr(search, "TERM_WEIGHT", 0.9)
     after = found()
     held = library.view.catalogue.blocks_by_id(library_ids(library, after))
     best = held[library_ids(library, after)[0]]

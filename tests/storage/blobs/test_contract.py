@@ -16,8 +16,8 @@ from storage.blobs.protocol import Blobs
 from storage.blobs.s3 import open_blobs
 from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory, DamagedOriginal, ForeignCatalogue, NameInUse
-from storage.kv.maintenance import verify_shard
 from storage.kv.store import KVBlockStore
+from storage.kv.whole_shards import verify_shard
 from storage.maintenance import orphans, verify
 from tests.object_server import new_store
 from tests.storage.stored import (
