@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -139,6 +140,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
+    # Six times a test, pytest's handlers are hung on every logger that tells the root nothing: fifty of torch's.
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "torch":
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session")

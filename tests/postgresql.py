@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from storage.catalogue import Catalogue
 from storage.catalogue.schema import metadata
@@ -115,6 +115,7 @@ class Databases:
         self._engine: Engine = create_engine(server, isolation_level="AUTOCOMMIT")
         self._free: list[str] = []
         self._used: list[str] = []
+        self._emptying: dict[str, Engine] = {}  # with a connection each: a new one has to learn of every table first
         self._template = ""
 
     def take(self) -> str:
@@ -135,34 +136,39 @@ class Databases:
         """All that were taken."""
         while self._used:
             name = self._used.pop()
-            kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
-            with self._engine.connect() as connection:
-                connection.execute(text(kill), {"name": name})
-            if self._emptied(name):
+            if name not in self._emptying:
+                self._emptying[name] = create_engine(
+                    self._url(name), isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True
+                )
+            with self._emptying[name].connect() as connection:
+                emptied = self._emptied(connection)
+            if emptied:
                 self._free.append(name)
             else:
-                self._run(f"DROP DATABASE {name} WITH (FORCE)")
+                self._drop(name)
 
     def close(self) -> None:
         self.give_back()
         for name in [*self._free, *filter(None, [self._template])]:
-            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+            self._drop(name)
         self._engine.dispose()
 
-    def _emptied(self, name: str) -> bool:
-        """Whether it has the schema that it should have, and now no rows."""
-        engine = create_engine(self._url(name))
-        try:
-            with engine.begin() as connection:
-                if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
-                    return False
-                if connection.execute(text("SELECT version_num FROM alembic_version")).scalar() != HEAD:
-                    return False
-                rows = "; ".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables))
-                connection.exec_driver_sql(f"{rows}; ALTER SEQUENCE shards_id_seq RESTART")
-            return True
-        finally:
-            engine.dispose()
+    def _emptied(self, connection: Connection) -> bool:
+        """Whether it has the schema that it should have, and now no rows; everybody else's connections are gone."""
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+        if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+            return False
+        if connection.execute(text("SELECT version_num FROM alembic_version")).scalar() != HEAD:
+            return False
+        rows = "; ".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables))
+        connection.exec_driver_sql(f"{rows}; ALTER SEQUENCE shards_id_seq RESTART")
+        return True
+
+    def _drop(self, name: str) -> None:
+        if name in self._emptying:
+            self._emptying.pop(name).dispose()
+        self._run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def _make(self, end: str = "") -> str:
         name = f"cairn_test_{uuid4().hex[:16]}"

@@ -19,7 +19,6 @@ from app.writers import choose, chosen_on_the_page, key_of, opener_of
 from retrieval.errors import WriterError
 from retrieval.library import Library
 from retrieval.writers.opening import try_writer
-from retrieval.writers.server import model_names
 
 HOW_TO = "Answers are quoted. To have them written, name a writer in the settings."
 HOW_TO_ELSEWHERE = "Answers are quoted. Whoever runs this server can have them written: CAIRN_WRITER names a writer."
@@ -66,6 +65,8 @@ def router(settings: Settings) -> APIRouter:
     @routes.post("/writer/models")
     def models(library: RequestLibrary, choice: Choice) -> Plain:
         """The models of the server at an address; none for what is no address."""
+        from retrieval.writers.server import model_names  # here: importing openai takes most of a second
+
         _check_may_choose(settings, library)
         address = choice.name.strip().partition("#")[0]
         if not address.startswith(("http://", "https://")):

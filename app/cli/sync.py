@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from app.cli.ingest import job_reader
 from app.cli.options import Call, IntoCollectionOption
 from app.cli.output import duration, one_line, say, tell, write_json
 from retrieval.types.records import FileChange, FolderReport, FollowOptions
-
-if TYPE_CHECKING:
-    pass
 
 
 class Removed(StrEnum):

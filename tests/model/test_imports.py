@@ -1,4 +1,4 @@
-"""Several threads may be the first to need the model; whoever only opens a library needs none of it."""
+"""Several threads may be the first to need the model; to open or serve a library needs none of it."""
 
 import subprocess
 import sys
@@ -31,9 +31,9 @@ def test_threads_may_import_the_model_at_once() -> None:
     assert done.stdout == ""
 
 
-def test_opening_a_library_loads_neither_the_compiler_nor_the_backbones() -> None:
-    """Each costs a second; a command that lists documents needs neither."""
-    names = ("torch._dynamo", "transformers", "gradio")
-    script = f"import sys, retrieval.library; print(*[name for name in {names} if name in sys.modules])"
+def test_a_server_over_a_library_loads_neither_the_compiler_nor_the_backbones_nor_the_client_of_writers() -> None:
+    """Each costs a second; a command that lists documents needs none, and a server not before it answers."""
+    names = ("torch._dynamo", "transformers", "gradio", "openai")
+    script = f"import sys, retrieval.library, app.api; print(*[name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
