@@ -104,7 +104,7 @@ def may_be_title(recognised: str) -> bool:
     """Whether what was recognised in the largest print of a scan may be its title: words, misread nowhere, and no label
     with a number or a stamp of date and time."""
     letters, digits = sum(map(str.isalpha, recognised)), sum(map(str.isdigit, recognised))
-    return letters > digits and not _MISREAD.search(recognised) and not _NUMBERED_LABEL.search(recognised)
+    return 2 * letters > digits and not _MISREAD.search(recognised) and not _NUMBERED_LABEL.search(recognised)
 
 
 def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:

@@ -89,6 +89,7 @@ def test_counters_hidden_before_headings_are_left_out(tmp_path):
         "Handbook of the Dam: Gates and Valves",
         "„Mühlen am Bach“",
         "Plan B",
+        "FORM 1040",
         "a short history of mills",
         "水車の歴史",
     ],
