@@ -68,6 +68,8 @@ class Sentences:
     unmatched: float = 0.0
     """Share of the question's words that no block found holds."""
 
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """What the documents are called, by id."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Of the documents, by id."""
 

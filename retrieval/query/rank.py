@@ -29,6 +29,7 @@ from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
 from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
+from retrieval.query.versions import named_alike
 
 LONGEST_WITH_CONTEXT = 400
 """Characters of a guess with what stands around its sentence."""
@@ -65,7 +66,9 @@ def sentences_of(
     spans, p_none = _read(quotable, read, items, text_of, title_of) if read is not None else (None, None)
     names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
     ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
-    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, text_of)
+    return Sentences(
+        asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, title_of, text_of
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,8 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
         best = _with_context(items, _without(scores_S, sentences.others), best)
         quoted = {*best[1].antecedent, *best[1].continuation}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
-    earlier = sentences.earlier.get(best[0], [])
+    called = [sentences.titles.get(one, "") for one in sentences.documents]
+    earlier = [one for one in sentences.earlier.get(best[0], []) if named_alike(called[one], called[best[0]])]
     said_before = max(earlier, key=lambda number: scores_S[number], default=None)
     shown = [each for each in chosen if each[0] != said_before][:count]
     if said_before is not None:

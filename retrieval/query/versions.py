@@ -58,6 +58,19 @@ def earlier_versions(question: str, names_S: Sequence[str], texts_S: Sequence[st
     return earlier
 
 
+def named_alike(one: str, other: str) -> bool:
+    """Whether two documents are called the same but for their versions, stages and dates."""
+    left, right = (
+        {word for word in _WORDS.findall(_VERSION.sub("", name.lower())) if not _tells_version(word)}
+        for name in (one, other)
+    )
+    return left == right
+
+
+def _tells_version(word: str) -> bool:
+    return word.isdigit() or word in _STAGES or word[:3] in _MONTHS
+
+
 def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:
     """By the first thing that both state and in which they differ."""
     for key in ("version", "stage", "date"):

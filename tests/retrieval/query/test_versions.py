@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.index.terms import asked_terms, described_name
-from retrieval.query.versions import earlier_versions, name_shares, version_of
+from retrieval.query.versions import earlier_versions, name_shares, named_alike, version_of
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,17 @@ def test_words_are_compared_in_one_form(printed, typed):
 
 def test_a_name_without_version_states_none():
     assert version_of("Report of the survey") == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("Travel policy, January 2024", "Travel policy, March 2026", True),
+        ("policy version 1.2", "policy version 2.0", True),
+        ("offer DRAFT", "offer FINAL", True),
+        ("board Lime2 Rev L", "board Lime Rev I1", False),
+        ("invoice Miller 2024", "invoice Lee 2025", False),
+    ],
+)
+def test_versions_of_one_document_are_called_the_same_but_for_version_stage_and_date(one, other, alike):
+    assert named_alike(one, other) == alike
