@@ -93,7 +93,7 @@ class Shown:
 
     def quoted(self, ranker: Ranker) -> tuple[AnswerFeatures, float]:
         """What is known of the quotation, and how much of the answer it holds."""
-        (best,) = quote_best(score_sentences(self.sentences, ranker), 1)
+        best, *_ = quote_best(score_sentences(self.sentences, ranker), 1)
         return best.features, self.held([self.quoted_text(best)]) if self.answerable else 0.0
 
 

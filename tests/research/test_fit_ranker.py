@@ -65,3 +65,15 @@ def test_the_calibration_error_is_the_distance_between_what_is_stated_and_what_c
     assert calibration_error([0.8] * 10, [True] * 8 + [False] * 2) == pytest.approx(0.0)
     assert calibration_error([0.9] * 10, [True] * 4 + [False] * 6) == pytest.approx(0.5)
     assert calibration_error([], []) == 0
+
+
+def test_a_quotation_is_judged_alone_where_an_earlier_version_stands_behind_it() -> None:
+    texts = ["The fee is 30 euros a year.", "The fee is 20 euros a year."]
+    items = [Sentence([(0, place)], text, place, 0, len(text), [len(text)], [], []) for place, text in enumerate(texts)]
+    spans, names = [FoundSpan(0.5, 0, 3), FoundSpan(0.3, 0, 3)], ["fees version 2", "fees version 1"]
+    sentences = Sentences(
+        QuestionTerms("What is the fee?"), items, ["new", "old"], torch.tensor([0.5, 0.5]), spans, names, 0.1,
+        titles={"new": "fees version 2", "old": "fees version 1"},
+    )  # fmt: skip
+    both = Shown("new", sentences, {}, lambda given: float("30" in given[0]), lambda one: texts[one.places[0][1]], True)
+    assert sentences.earlier == {0: [1]} and both.quoted(PRIOR)[1] == 1
