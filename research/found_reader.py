@@ -41,10 +41,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
+from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import RowTokens, join_rows
 from model.reading.span_reader import ReadPassage, SpanReader, _token_ranges, _windows, load_span_reader
 from model.scoring.sentences import sentence_borders
@@ -223,11 +225,18 @@ def train(
     most: int | None = None,
     frozen: int = 1,
     mix: str = MIX,
+    layers: int | None = None,
+    teacher: Path | None = None,
 ) -> SpanReader:
     """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps. `reader`: a
-    folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights."""
+    folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights. `layers`: see
+    `shortened`. `teacher`: folder of a reader with the same vocabulary; half of the loss is then the distance to what
+    it says."""
     run = JointRun(sources=SOURCES, batch=10, dropout=0.0, frozen_layers=frozen)
     tokenizer, master = open_tokenizer(reader), begin(reader, run)
+    if layers is not None:
+        master = shortened(master, layers)
+    told = load_span_reader(teacher).network.to(torch.bfloat16) if teacher is not None else None
     others = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
     of_kind = {
         "f": FoundBatches(tokenizer, read_found(found)[:most]),
@@ -251,7 +260,12 @@ def train(
         batch = of_kind[kind].make(number) if kind in of_kind else others.make(number)
         half.train()
         half.zero_grad()
-        loss = joint_loss(half(batch.rows), batch)
+        logits = half(batch.rows)
+        loss = joint_loss(logits, batch)
+        if told is not None:
+            with torch.no_grad():
+                by_teacher = told(batch.rows)
+            loss = loss.lerp(teacher_loss(logits, by_teacher), 0.5)
         loss.backward()
         for name, weight in trained.items():
             grad = halves[name].grad
@@ -268,6 +282,26 @@ def train(
     made = SpanReader(master.eval(), tokenizer)
     save_reader(made, out)
     return made
+
+
+def shortened(reader: JointReader, layers: int) -> JointReader:
+    """The reader with so many of its layers, evenly chosen from the first to the last: where a smaller one begins that
+    is taught by the whole one (arXiv 1910.01108). Raises ValueError for more layers than it has, or fewer than two."""
+    has = reader.encoder.encoder.layer
+    if not 2 <= layers <= len(has):
+        raise ValueError(f"The reader has {len(has)} layers; keep 2 to {len(has)} of them, not {layers}.")
+    reader.encoder.encoder.layer = nn.ModuleList(has[round(each)] for each in np.linspace(0, len(has) - 1, layers))
+    reader.config.num_hidden_layers = layers
+    return reader
+
+
+def teacher_loss(logits: SpanLogits, by_teacher: SpanLogits) -> Tensor:
+    """Cross-entropy to the teacher's probabilities of the first and the last token, in nats, mean over questions."""
+    losses = [
+        -(theirs_QN1.softmax(-1) * ours_QN1.log_softmax(-1)).sum(-1).mean()
+        for ours_QN1, theirs_QN1 in zip(logits, by_teacher, strict=True)
+    ]
+    return torch.stack(losses).sum()
 
 
 def find(
@@ -362,6 +396,8 @@ def main() -> None:
     three.add_argument("--rate", type=float, default=8e-5)
     three.add_argument("--frozen", type=int, default=1, help="lowest layers that keep their weights")
     three.add_argument("--mix", default=MIX, help="kinds of the batches in turn: f found, s sets, o others")
+    three.add_argument("--layers", type=int, help="begin with so many of the reader's layers")
+    three.add_argument("--teacher", type=Path, help="folder of a reader with the same vocabulary")
     three.add_argument("--most", type=int, help="found questions")
     three.add_argument("--judged", type=Path, help="what `find --untaught` wrote")
     for each in (one, two, three):
@@ -370,7 +406,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        made = train(*paths, steps=given.steps, rate=given.rate, most=given.most, frozen=given.frozen, mix=given.mix)
+        named = ("steps", "rate", "most", "frozen", "mix", "layers", "teacher")
+        made = train(*paths, **{name: getattr(given, name) for name in named})
         if given.judged:
             log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})
         return

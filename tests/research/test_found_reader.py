@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import lzma
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from model.reading.network import SpanLogits
 from model.reading.span_reader import FOLDER, FoundSpan, load_span_reader
 from research import fit_ranker, found_reader
 from research.fit_ranker import Shown
@@ -110,6 +112,26 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     assert judged["answerable"] == sum(any(one.spans for one in each.windows) for each in questions)
     assert 0 <= judged["right"] <= 1
     load_span_reader(tmp_path / "run" / FOLDER)
+    given = {"rate": 1e-3, "layers": 2, "teacher": tmp_path / FOLDER, "frozen": 0}
+    train(*paths[:-1], tmp_path / "taught", steps=2, **given)
+    (line,) = (tmp_path / "taught" / "log.jsonl").read_text().splitlines()
+    assert json.loads(line)["loss"] > 0
+
+
+def test_a_shorter_reader_keeps_first_and_last_layers_and_agrees_most_with_a_teacher_that_says_the_same() -> None:
+    whole = tiny_reader([RIGHT]).network
+    layers = list(whole.encoder.encoder.layer)
+    whole.encoder.encoder.layer.append(copy.deepcopy(layers[0]))
+    layers = list(whole.encoder.encoder.layer)
+    short = found_reader.shortened(whole, 2)
+    assert list(short.encoder.encoder.layer) == [layers[0], layers[2]] and short.config.num_hidden_layers == 2
+    with pytest.raises(ValueError, match="keep 2 to 2"):
+        found_reader.shortened(short, 3)
+    ours = SpanLogits(*(torch.randn(3, 9, requires_grad=True) for _ in range(2)))
+    found_reader.teacher_loss(ours, SpanLogits(*(each.detach() for each in ours))).backward()
+    assert all(each.grad is not None and each.grad.abs().max() < 1e-6 for each in ours)
+    other = SpanLogits(*(torch.randn(3, 9) for _ in range(2)))
+    assert found_reader.teacher_loss(other, ours) > found_reader.teacher_loss(ours, ours)
 
 
 @pytest.mark.parametrize(
