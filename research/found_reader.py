@@ -34,7 +34,7 @@ import lzma
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -236,44 +236,26 @@ def train(
     tokenizer, master = open_tokenizer(reader), begin(reader, run)
     if layers is not None:
         master = shortened(master, layers)
-    told = load_span_reader(teacher).network.to(torch.bfloat16) if teacher is not None else None
-    others = JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7)
-    of_kind = {
+    told = load_span_reader(teacher).network.bfloat16() if teacher is not None else None
+    makers: dict[str, FoundBatches | JointBatchMaker] = {
         "f": FoundBatches(tokenizer, read_found(found)[:most]),
         "s": FoundBatches(tokenizer, read_found(sets)),
+        "o": JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7),
     }
     half = copy.deepcopy(master).to(torch.bfloat16)
     trained = {name: weight for name, weight in master.named_parameters() if weight.requires_grad}
-    halves = dict(half.named_parameters())
     optimizer = torch.optim.AdamW(trained.values(), rate, weight_decay=run.weight_decay)
     out.mkdir(parents=True, exist_ok=True)
     step, losses, began = resume_state(out / "state.safetensors", trained, optimizer), [], time.monotonic()
     while step < steps:
         torch.manual_seed(step)
-        with torch.no_grad():
-            for name, weight in trained.items():
-                halves[name].copy_(weight)
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (step + 1) / 60) * max(0.05, 1 - step / steps)
         kind = mix[step % len(mix)]
         number = step // len(mix) * mix.count(kind) + mix[: step % len(mix)].count(kind)
-        batch = of_kind[kind].make(number) if kind in of_kind else others.make(number)
-        half.train()
-        half.zero_grad()
-        logits = half(batch.rows)
-        loss = joint_loss(logits, batch)
-        if told is not None:
-            with torch.no_grad():
-                by_teacher = told(batch.rows)
-            loss = loss.lerp(teacher_loss(logits, by_teacher), 0.5)
-        loss.backward()
-        for name, weight in trained.items():
-            grad = halves[name].grad
-            assert grad is not None, "every weight that is trained takes part"
-            weight.grad = grad.float()
+        losses.append(_gradients(trained, half, makers[kind].make(number), told))
         nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
-        losses.append(loss.item())
         step += 1
         if step % 100 == 0 or step == steps:
             save_state(out / "state.safetensors", trained, optimizer, step)
@@ -282,6 +264,29 @@ def train(
     made = SpanReader(master.eval(), tokenizer)
     save_reader(made, out)
     return made
+
+
+def _gradients(
+    trained: Mapping[str, nn.Parameter], half: JointReader, batch: JointBatch, teacher: JointReader | None
+) -> float:
+    """Set the gradients of the float32 weights by those of their bfloat16 copy; the loss is returned."""
+    halves = dict(half.named_parameters())
+    with torch.no_grad():
+        for name, weight in trained.items():
+            halves[name].copy_(weight)
+        told = teacher(batch.rows) if teacher is not None else None
+    half.train()
+    half.zero_grad()
+    logits = half(batch.rows)
+    loss = joint_loss(logits, batch)
+    if told is not None:
+        loss = loss.lerp(teacher_loss(logits, told), 0.5)
+    loss.backward()
+    for name, weight in trained.items():
+        grad = halves[name].grad
+        assert grad is not None, "every weight that is trained takes part"
+        weight.grad = grad.float()
+    return loss.item()
 
 
 def shortened(reader: JointReader, layers: int) -> JointReader:
