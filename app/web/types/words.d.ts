@@ -3,6 +3,7 @@
 /** For each outcome of a question: what it is called, and what that means. */
 export const OUTCOMES: Record<string, [string, string]>;
 export const WHO_CHOSE: Record<string, string>;
+export const EARLIER_VERSION: string;
 export const FROM_ITSELF: string;
 export const FOR_WRITERS: string;
 export const ONE_SENTENCE: string;
