@@ -17,7 +17,10 @@ from retrieval.index.terms import terms_of
 
 _VERSION = re.compile(r"\b(?:v|version|rev|revision|issue|edition|release)[ .]?(\d+(?:\.\d+)*)\b", re.I)
 _STAGES = {"draft": 0, "proposal": 0, "preliminary": 0, "final": 1, "signed": 1, "approved": 1}
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
 _DAY = re.compile(
     r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b|\b(?:(\d{1,2})\.?\s+)?([a-z]{3,9})\.?\s+((?:19|20)\d\d)\b(?!-)", re.I
 )
@@ -68,7 +71,12 @@ def named_alike(one: str, other: str) -> bool:
 
 
 def _tells_version(word: str) -> bool:
-    return word.isdigit() or word in _STAGES or word[:3] in _MONTHS
+    return word.isdigit() or word in _STAGES or _month(word) is not None
+
+
+def _month(word: str) -> int | None:
+    """1 to 12 for a month's name or the beginning of one."""
+    return next((number for number, name in enumerate(_MONTHS, 1) if len(word) > 2 and name.startswith(word)), None)
 
 
 def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:
@@ -91,8 +99,8 @@ def version_of(name: str) -> dict[str, tuple[float, ...]]:
     for iso_year, iso_month, iso_day, day, month, year in _DAY.findall(name):
         if iso_year:
             dates.append((float(iso_year), float(iso_month), float(iso_day)))
-        elif month[:3].lower() in _MONTHS:
-            dates.append((float(year), _MONTHS.index(month[:3].lower()) + 1.0, float(day or 0)))
+        elif number := _month(month.lower()):
+            dates.append((float(year), float(number), float(day or 0)))
     if dates:
         found["date"] = max(dates)
     return found

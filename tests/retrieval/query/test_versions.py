@@ -94,6 +94,11 @@ def test_a_name_without_version_states_none():
     assert version_of("Report of the survey") == {}
 
 
+def test_only_names_of_months_are_months():
+    assert version_of("Rates of marine 2019")["date"] == (2019.0,)
+    assert version_of("Rates of Mar 2019")["date"] == version_of("Rates of March 2019")["date"] == (2019.0, 3.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
@@ -102,6 +107,8 @@ def test_a_name_without_version_states_none():
         ("offer DRAFT", "offer FINAL", True),
         ("board Lime2 Rev L", "board Lime Rev I1", False),
         ("invoice Miller 2024", "invoice Lee 2025", False),
+        ("Marine plan 2024", "Decimal plan 2026", False),
+        ("plan Sept 2024", "plan Dec 2026", True),
     ],
 )
 def test_versions_of_one_document_are_called_the_same_but_for_version_stage_and_date(one, other, alike):
