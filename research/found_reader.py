@@ -28,33 +28,29 @@ Axes: Q questions, K rows (a question with one window each), T tokens of a row.
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import lzma
 import random
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 
-from model.reading.network import JointReader, SpanLogits
+from model.reading.network import JointReader
 from model.reading.rows import RowTokens, join_rows
 from model.reading.span_reader import ReadPassage, SpanReader, _token_ranges, _windows, load_span_reader
 from model.scoring.sentences import sentence_borders
 from research.fit_ranker import ROOT, Shown, ask_all
 from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
-from research.train.engine.run_state import log_record, resume_state, save_state
-from research.train.recipes.joint_reader import JointRun, begin, joint_loss, open_tokenizer, training_questions
-from research.train.recipes.rounding import save_reader
+from research.train.engine.run_state import log_record
+from research.train.recipes.joint_reader import JointRun, begin, open_tokenizer, teach, training_questions
 
 NEARLY = 0.7
 """Of the late-interaction score of the best sentence that holds the answer."""
@@ -232,61 +228,24 @@ def train(
     folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights. `layers`: see
     `shortened`. `teacher`: folder of a reader with the same vocabulary; half of the loss is then the distance to what
     it says."""
-    run = JointRun(sources=SOURCES, batch=10, dropout=0.0, frozen_layers=frozen)
-    tokenizer, master = open_tokenizer(reader), begin(reader, run)
+    run = JointRun(
+        sources=SOURCES, batch=10, dropout=0.0, frozen_layers=frozen, steps=steps, learning_rate=rate, warmup=60
+    )
+    tokenizer, taught = open_tokenizer(reader), begin(reader, run)
     if layers is not None:
-        master = shortened(master, layers)
-    told = load_span_reader(teacher).network.bfloat16() if teacher is not None else None
+        taught = shortened(taught, layers)
     makers: dict[str, FoundBatches | JointBatchMaker] = {
         "f": FoundBatches(tokenizer, read_found(found)[:most]),
         "s": FoundBatches(tokenizer, read_found(sets)),
         "o": JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7),
     }
-    half = copy.deepcopy(master).to(torch.bfloat16)
-    trained = {name: weight for name, weight in master.named_parameters() if weight.requires_grad}
-    optimizer = torch.optim.AdamW(trained.values(), rate, weight_decay=run.weight_decay)
-    out.mkdir(parents=True, exist_ok=True)
-    step, losses, began = resume_state(out / "state.safetensors", trained, optimizer), [], time.monotonic()
-    while step < steps:
-        torch.manual_seed(step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, (step + 1) / 60) * max(0.05, 1 - step / steps)
-        kind = mix[step % len(mix)]
-        number = step // len(mix) * mix.count(kind) + mix[: step % len(mix)].count(kind)
-        losses.append(_gradients(trained, half, makers[kind].make(number), told))
-        nn.utils.clip_grad_norm_(trained.values(), 1.0)
-        optimizer.step()
-        step += 1
-        if step % 100 == 0 or step == steps:
-            save_state(out / "state.safetensors", trained, optimizer, step)
-            log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
-            losses.clear()
-    made = SpanReader(master.eval(), tokenizer)
-    save_reader(made, out)
-    return made
 
+    def make(step: int) -> JointBatch:
+        rounds, place = divmod(step, len(mix))
+        return makers[mix[place]].make(rounds * mix.count(mix[place]) + mix[:place].count(mix[place]))
 
-def _gradients(
-    trained: Mapping[str, nn.Parameter], half: JointReader, batch: JointBatch, teacher: JointReader | None
-) -> float:
-    """Set the gradients of the float32 weights by those of their bfloat16 copy; the loss is returned."""
-    halves = dict(half.named_parameters())
-    with torch.no_grad():
-        for name, weight in trained.items():
-            halves[name].copy_(weight)
-        told = teacher(batch.rows) if teacher is not None else None
-    half.train()
-    half.zero_grad()
-    logits = half(batch.rows)
-    loss = joint_loss(logits, batch)
-    if told is not None:
-        loss = loss.lerp(teacher_loss(logits, told), 0.5)
-    loss.backward()
-    for name, weight in trained.items():
-        grad = halves[name].grad
-        assert grad is not None, "every weight that is trained takes part"
-        weight.grad = grad.float()
-    return loss.item()
+    told = load_span_reader(teacher).network if teacher is not None else None
+    return teach(taught, tokenizer, make, run, out, teacher=told)
 
 
 def shortened(reader: JointReader, layers: int) -> JointReader:
@@ -298,15 +257,6 @@ def shortened(reader: JointReader, layers: int) -> JointReader:
     reader.encoder.encoder.layer = nn.ModuleList(has[round(each)] for each in np.linspace(0, len(has) - 1, layers))
     reader.config.num_hidden_layers = layers
     return reader
-
-
-def teacher_loss(logits: SpanLogits, by_teacher: SpanLogits) -> Tensor:
-    """Cross-entropy to the teacher's probabilities of the first and the last token, in nats, mean over questions."""
-    losses = [
-        -(theirs_QN1.softmax(-1) * ours_QN1.log_softmax(-1)).sum(-1).mean()
-        for ours_QN1, theirs_QN1 in zip(logits, by_teacher, strict=True)
-    ]
-    return torch.stack(losses).sum()
 
 
 def find(

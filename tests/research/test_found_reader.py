@@ -30,7 +30,7 @@ from research.found_reader import (
     windows_of,
     write_found,
 )
-from research.train.recipes.joint_reader import JointRun
+from research.train.recipes.joint_reader import JointRun, teacher_loss
 from research.train.recipes.rounding import save_reader
 from retrieval.query.features import QuestionTerms, Sentences
 from retrieval.query.sentences import Sentence
@@ -128,10 +128,10 @@ def test_a_shorter_reader_keeps_first_and_last_layers_and_agrees_most_with_a_tea
     with pytest.raises(ValueError, match="keep 2 to 2"):
         found_reader.shortened(short, 3)
     ours = SpanLogits(*(torch.randn(3, 9, requires_grad=True) for _ in range(2)))
-    found_reader.teacher_loss(ours, SpanLogits(*(each.detach() for each in ours))).backward()
+    teacher_loss(ours, SpanLogits(*(each.detach() for each in ours))).backward()
     assert all(each.grad is not None and each.grad.abs().max() < 1e-6 for each in ours)
     other = SpanLogits(*(torch.randn(3, 9) for _ in range(2)))
-    assert found_reader.teacher_loss(other, ours) > found_reader.teacher_loss(ours, ours)
+    assert teacher_loss(other, ours) > teacher_loss(ours, ours)
 
 
 @pytest.mark.parametrize(

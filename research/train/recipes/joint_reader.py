@@ -6,7 +6,7 @@ A run that was stopped continues exactly from where it last saved.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -130,26 +130,51 @@ def train(
     )
     torch.manual_seed(run.seed)
     reader = begin(encoder, run)
+    log_record(out, {"batches_per_epoch": maker.batches_per_epoch})
+
+    def check(step: int) -> None:
+        log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, ("squad11",), 100)})
+
+    teach(reader, tokenizer, maker.make, run, out, save_every=save_every, check=check, check_every=check_every)
+    log_record(out, {"step": run.steps, "dev": measure(reader, tokenizer, data, DEV, 300)})
+
+
+def teach(
+    reader: JointReader,
+    tokenizer: Tokenizer,
+    make: Callable[[int], JointBatch],
+    run: JointRun,
+    out: Path,
+    *,
+    teacher: JointReader | None = None,
+    save_every: int = 100,
+    check: Callable[[int], None] | None = None,
+    check_every: int = 1000,
+) -> SpanReader:
+    """Train to the last step, continuing from what `out` holds; the reader is written there, and returned before it is
+    rounded. `make`: the batch of a step; `teacher`: half of the loss is then the distance to what it says; `check` is
+    called with the step every so many steps."""
     trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), run.learning_rate, weight_decay=run.weight_decay, fused=True)
+    out.mkdir(parents=True, exist_ok=True)
     step = resume_state(out / _STATE, trained, optimizer)
-    log_record(out, {"step": step, "batches_per_epoch": maker.batches_per_epoch})
     losses: list[float] = []
     began = time.monotonic()
     while step < run.steps:
         torch.manual_seed(run.seed * 1_000_003 + step)
         for group in optimizer.param_groups:
             group["lr"] = run.learning_rate * min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
-        losses.append(_step(reader, optimizer, maker.make(step)))
+        losses.append(_step(reader, optimizer, make(step), teacher))
         step += 1
         if step % save_every == 0 or step == run.steps:
             save_state(out / _STATE, trained, optimizer, step)
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
-        if step % check_every == 0 and step < run.steps:
-            log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, ("squad11",), 100)})
-    save_reader(SpanReader(reader.eval(), tokenizer), out)
-    log_record(out, {"step": step, "dev": measure(reader, tokenizer, data, DEV, 300)})
+        if check is not None and step % check_every == 0 and step < run.steps:
+            check(step)
+    made = SpanReader(reader.eval(), tokenizer)
+    save_reader(made, out)
+    return made
 
 
 def begin(encoder: Path, run: JointRun) -> JointReader:
@@ -206,11 +231,26 @@ def joint_loss(logits: SpanLogits, batch: JointBatch) -> Tensor:
     return torch.stack(losses).sum()
 
 
-def _step(reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch) -> float:
+def teacher_loss(logits: SpanLogits, by_teacher: SpanLogits) -> Tensor:
+    """Cross-entropy to the teacher's probabilities of the first and the last token, in nats, mean over questions."""
+    losses = [
+        -(theirs_QN1.softmax(-1) * ours_QN1.log_softmax(-1)).sum(-1).mean()
+        for ours_QN1, theirs_QN1 in zip(logits, by_teacher, strict=True)
+    ]
+    return torch.stack(losses).sum()
+
+
+def _step(
+    reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch, teacher: JointReader | None
+) -> float:
     reader.train()
     with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
         logits = reader(batch.rows)
+        with torch.no_grad():
+            by_teacher = teacher(batch.rows) if teacher is not None else None
     loss = joint_loss(logits, batch)
+    if by_teacher is not None:
+        loss = loss.lerp(teacher_loss(logits, by_teacher), 0.5)
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_([p for p in reader.parameters() if p.requires_grad], 1.0)
