@@ -1,19 +1,21 @@
 """Fits `ranker.json`: the weights of sentences' features, and when an answer is doubted.
 
-    python -m research.fit_ranker --documents FOLDER --home DIR [--questions FOLDER] [--share 5] [--out FOLDER]
+    python -m research.fit_ranker --documents FOLDER --home DIR [--model FOLDER] [--questions FOLDER] [--share 5]
+        [--out FOLDER]
 
 `--documents`: the files that the questions are about, as `benchmarks/questions/held_out/documents.py` writes them;
 they are told apart by their SHA-256. Only questions of the train split are asked, of a library of all its documents,
 and of these only one document in `--share` (by its digest): a reader is taught by the others.
 
 - Weights: a conditional logit over the sentences of each answerable question, where a right sentence stands in the
-  right document and holds an answer (of a list, in proportion). It starts at the weights of the checkpoint's ranker and
-  is drawn towards them (`SHRINK`), so that few questions cannot move it far.
+  right document and holds an answer (of a list, in proportion). It starts at the weights of a ranker (`--prior`: that
+  of another checkpoint with the same finder) and is drawn towards them (`SHRINK`), so that few questions cannot move it
+  far.
 - Decision: two logistic regressions over `model.reading.ranker.AnswerFeatures`: that there is no answer, with as much
   weight for either kind of question, and that the best sentence is right alone.
 
-Documents are drawn into two halves; each is fitted on one and judged on the other, beside the ranker that the
-checkpoint has. `--out` writes the fit on all of them, for the checkpoint that was asked.
+Documents are drawn into two halves; each is fitted on one and judged on the other, beside the ranker before it. `--out`
+writes the fit on all of them, for the checkpoint that was asked.
 
 Axes: Q questions, S sentences, F features.
 """
@@ -232,7 +234,12 @@ def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ran
 
 
 def ask_all(
-    questions: Path, documents: Path, home: Path, wanted: Callable[[int], bool], split: str = "train"
+    questions: Path,
+    documents: Path,
+    home: Path,
+    wanted: Callable[[int], bool],
+    split: str = "train",
+    model: Path = ROOT / "model" / "default",
 ) -> Iterator[tuple[dict[str, Any], Shown]]:
     """Questions of a split about documents of a wanted digest, asked of all its documents, with what was shown."""
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "quality"), str(questions)]
@@ -243,7 +250,7 @@ def ask_all(
     file_of = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in documents.iterdir() if file.is_file()}
     if missing := {row["document"] for row in rows} - file_of.keys():
         raise ValueError(f"{documents} lacks {len(missing)} of the documents that are asked about.")
-    with open_library(load_settings(home=home)) as library:
+    with open_library(load_settings(home=home, model=str(model))) as library:
         ids = {}
         for digest in sorted({row["document"] for row in rows}):
             job = library.jobs.run(library.documents.submit(file_of[digest]).id)
@@ -259,12 +266,14 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, default=ROOT / "benchmarks" / "questions" / "held_out")
     parser.add_argument("--home", type=Path, required=True, help="of the library, which is kept")
     parser.add_argument("--share", type=int, default=5, help="ask about one document in so many")
-    parser.add_argument("--model", type=Path, default=ROOT / "model" / "default")
+    parser.add_argument("--model", type=Path, default=ROOT / "model" / "default", help="the checkpoint that is asked")
+    parser.add_argument("--prior", type=Path, default=ROOT / "model" / "default", help="the checkpoint to start from")
     parser.add_argument("--out", type=Path, help="folder to write ranker.json to")
     given = parser.parse_args()
-    stored = json.loads((given.model / FILE).read_text(encoding="utf-8"))
-    prior = Ranker.load(given.model, stored["finder"], reader_digest(given.model / FOLDER))
-    asked = ask_all(given.questions, given.documents, given.home, lambda number: number % given.share == 0)
+    stored = json.loads((given.prior / FILE).read_text(encoding="utf-8"))
+    prior = Ranker.load(given.prior, stored["finder"], reader_digest(given.prior / FOLDER))
+    sources = (given.questions, given.documents, given.home)
+    asked = ask_all(*sources, lambda number: number % given.share == 0, model=given.model)
     shown = [each for _, each in asked]
     ranker = report(shown, prior, {"questions": "held_out, train", "documents": f"one in {given.share}"})
     if given.out:

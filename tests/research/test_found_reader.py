@@ -7,13 +7,14 @@ import hashlib
 import json
 import lzma
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from app.settings import Settings
 from model.reading.network import SpanLogits
 from model.reading.span_reader import FOLDER, FoundSpan, load_span_reader
 from research import fit_ranker, found_reader
@@ -132,6 +133,23 @@ def test_a_shorter_reader_keeps_first_and_last_layers_and_agrees_most_with_a_tea
     assert all(each.grad is not None and each.grad.abs().max() < 1e-6 for each in ours)
     other = SpanLogits(*(torch.randn(3, 9) for _ in range(2)))
     assert teacher_loss(other, ours) > teacher_loss(ours, ours)
+
+
+def test_the_checkpoint_that_is_named_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the shipped one, whose ranker the fit may start from."""
+    (tmp_path / "files").mkdir()
+    asked: list[str] = []
+
+    def opened(settings: Settings) -> AbstractContextManager[None]:
+        asked.append(settings.model)
+        return nullcontext()
+
+    monkeypatch.setattr(fit_ranker, "open_library", opened)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "held_out", SimpleNamespace(held_by=lambda row: None))
+    sources = (tmp_path, tmp_path / "files", tmp_path / "home")
+    assert list(fit_ranker.ask_all(*sources, lambda number: True, model=tmp_path)) == []
+    assert asked == [str(tmp_path)]
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,9 @@ def resume_state(file: Path, weights: Mapping[str, nn.Parameter], optimizer: tor
         step = int(tensors.metadata()["step"])
         for name, weight in weights.items():
             weight.copy_(tensors.get_tensor(f"weight.{name}"))
-            moments = {moment: tensors.get_tensor(f"{moment}.{name}").clone() for moment in _MOMENTS}
-            optimizer.state[weight] = {"step": torch.tensor(float(step)), **moments}
+            kept = {moment: tensors.get_tensor(f"{moment}.{name}") for moment in _MOMENTS}
+            moments = {moment: each.to(weight.device, copy=True) for moment, each in kept.items()}
+            # A fused optimizer counts where the weights are, another one on the CPU.
+            counted_on = weight.device if optimizer.defaults.get("fused") else "cpu"
+            optimizer.state[weight] = {"step": torch.tensor(float(step), device=counted_on), **moments}
     return step

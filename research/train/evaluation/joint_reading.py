@@ -48,15 +48,15 @@ class Spans(NamedTuple):
 @torch.no_grad()
 def judge_joint(reader: JointReader, tokenizer: Tokenizer, questions: Sequence[SpanQuestion]) -> list[Judged]:
     """Every question answered from its passage, a row for each piece; its best span and the sentence around it."""
-    was_training = reader.training
+    was_training, device = reader.training, reader.points.weight.device
     reader.eval()
     judged = []
     for question in questions:
         asked = tokenizer.encode(question.text, add_special_tokens=False).ids
         pieces = [tokenizer.encode(piece, add_special_tokens=False) for piece in question.pieces]
         rows = join_rows([(asked, [], piece.ids[:LONGEST]) for piece in pieces], len(pieces), RowTokens.of(tokenizer))
-        with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
-            logits = reader(rows)
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
+            logits = SpanLogits(*(each_QN1.cpu() for each_QN1 in reader(rows.to(device))))
         length = rows.ids_QKT.shape[-1]
         row_QN = torch.arange(len(pieces)).repeat_interleave(length)[None]
         row_QN = row_QN.masked_fill(~rows.passage_QKT.flatten(1), -1)

@@ -151,9 +151,12 @@ def teach(
     check: Callable[[int], None] | None = None,
     check_every: int = 1000,
 ) -> SpanReader:
-    """Train to the last step, continuing from what `out` holds; the reader is written there, and returned before it is
-    rounded. `make`: the batch of a step; `teacher`: half of the loss is then the distance to what it says; `check` is
-    called with the step every so many steps."""
+    """Train to the last step, on a GPU where there is one, continuing from what `out` holds; the reader is written
+    there, and returned before it is rounded. `make`: the batch of a step; `teacher`: half of the loss is then the
+    distance to what it says; `check` is called with the step every so many steps."""
+    for network in (reader, teacher):
+        if network is not None:
+            network.to("cuda" if torch.cuda.is_available() else "cpu")
     trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(trained.values(), run.learning_rate, weight_decay=run.weight_decay, fused=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -244,7 +247,9 @@ def _step(
     reader: JointReader, optimizer: torch.optim.Optimizer, batch: JointBatch, teacher: JointReader | None
 ) -> float:
     reader.train()
-    with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision("cpu") == "bf16"):
+    device = reader.points.weight.device
+    batch = batch.to(device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
         logits = reader(batch.rows)
         with torch.no_grad():
             by_teacher = teacher(batch.rows) if teacher is not None else None

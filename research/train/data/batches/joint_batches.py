@@ -43,6 +43,9 @@ class JointBatch:
     start_QN1: Tensor
     end_QN1: Tensor
 
+    def to(self, device: torch.device) -> JointBatch:
+        return JointBatch(self.rows.to(device), self.start_QN1.to(device), self.end_QN1.to(device))
+
 
 @dataclass(frozen=True)
 class _Passage:
