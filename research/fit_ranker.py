@@ -10,7 +10,7 @@ and of these only one document in `--share` (by its digest): a reader is taught 
 - Weights: a conditional logit over the sentences of each answerable question, where a right sentence stands in the
   right document and holds an answer (of a list, in proportion). It starts at the weights of a ranker (`--prior`: that
   of another checkpoint with the same finder) and is drawn towards them (`SHRINK`), so that few questions cannot move it
-  far.
+  far. What was set by hand (`by_hand` in `fitted_on`) stays.
 - Decision: two logistic regressions over `model.reading.ranker.AnswerFeatures`: that there is no answer, with as much
   weight for either kind of question, and that the best sentence is right alone.
 
@@ -130,8 +130,8 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
     return Shown(document, sentences, title_of, held, quoted_text, bool(row["answers"]), text_of)
 
 
-def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str, float]:
-    """Weights by which right sentences are the likeliest."""
+def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float], by_hand: Sequence[str] = ()) -> dict[str, float]:
+    """Weights by which right sentences are the likeliest; those `by_hand` stay as they are."""
     useful = [each for each in shown if (each.right_S[each.table[1]] > 0).any()]
     prior_F = torch.tensor([prior.get(name, 0.0) for name in NAMES])
     if not useful:
@@ -141,6 +141,7 @@ def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str,
     features_QSF = pad_sequence([each.table[0] / scale_F for each in useful], batch_first=True)
     fit_QS = pad_sequence([each.table[1] for each in useful], batch_first=True)
     right_QS = pad_sequence([each.right_S for each in useful], batch_first=True).where(fit_QS, torch.zeros(()))
+    fixed_F = torch.tensor([name in by_hand for name in NAMES])
     optimizer = torch.optim.LBFGS([weights_F], max_iter=150, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -149,6 +150,8 @@ def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float]) -> dict[str,
         loss = -(logs_QS + right_QS.clamp_min(1e-9).log()).logsumexp(1).mean()
         loss = loss + SHRINK * (weights_F - prior_F * scale_F).square().mean()
         loss.backward()
+        assert weights_F.grad is not None
+        weights_F.grad[fixed_F] = 0.0
         return loss
 
     optimizer.step(closure)
@@ -225,7 +228,9 @@ def calibration_error(stated: Sequence[float], right: Sequence[bool]) -> float:
 
 def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
     before = dict(zip(prior.features, prior.weights_without_reader, strict=True))
-    after = fit_weights(shown, dict(zip(prior.features, prior.weights_with_reader, strict=True)))
+    by_hand = list(prior.fitted_on.get("by_hand", ()))
+    after = fit_weights(shown, dict(zip(prior.features, prior.weights_with_reader, strict=True)), by_hand)
+    fitted_on = fitted_on | ({"by_hand": by_hand} if by_hand else {})
     fitted = Ranker(
         NAMES, tuple(before.get(name, 0.0) for name in NAMES), tuple(after.values()), prior.decision, fitted_on
     )

@@ -50,6 +50,20 @@ def test_what_tells_right_sentences_gains_weight_and_more_are_right() -> None:
     assert right[1] > right[0] + 10
 
 
+def test_what_was_set_by_hand_stays_and_is_still_said() -> None:
+    by_hand = Ranker(
+        PRIOR.features,
+        PRIOR.weights_without_reader,
+        PRIOR.weights_with_reader,
+        PRIOR.decision,
+        {"by_hand": ["late_interaction"]},
+    )
+    fitted = fit(QUESTIONS, by_hand, {"questions": "made"})
+    after = dict(zip(NAMES, fitted.weights_with_reader, strict=True))
+    assert after["late_interaction"] == 25.0 and after["reader_logprob"] > 1.3
+    assert fitted.fitted_on == {"questions": "made", "by_hand": ["late_interaction"]}
+
+
 def test_without_questions_that_tell_anything_the_weights_stay() -> None:
     none = [shown(number, answerable=False) for number in range(10)]
     assert {name: weight for name, weight in fit_weights(none, WEIGHTS).items() if weight} == WEIGHTS

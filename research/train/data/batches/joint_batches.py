@@ -44,6 +44,7 @@ class JointBatch:
     end_QN1: Tensor
 
     def to(self, device: torch.device) -> JointBatch:
+        """The same batch, its tensors on a device."""
         return JointBatch(self.rows.to(device), self.start_QN1.to(device), self.end_QN1.to(device))
 
 
