@@ -27,11 +27,6 @@ class JointRows:
     passage_QKT: Tensor
     begins: list[int]
 
-    def to(self, device: torch.device) -> JointRows:
-        """The same rows, their tensors on a device."""
-        ids_QKT, segment_QKT = self.ids_QKT.to(device), self.segment_QKT.to(device)
-        return JointRows(ids_QKT, segment_QKT, self.valid_QKT.to(device), self.passage_QKT.to(device), self.begins)
-
 
 @dataclass(frozen=True)
 class RowTokens:

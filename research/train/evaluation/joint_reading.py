@@ -18,6 +18,7 @@ from model.precision import fast_precision
 from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import RowTokens, join_rows
 from model.scoring.sentences import sentence_borders
+from research.train.data.batches.joint_batches import rows_on
 from research.train.data.span_questions import SpanQuestion
 from research.train.evaluation.answer_scores import exact_and_f1, holds
 
@@ -56,7 +57,7 @@ def judge_joint(reader: JointReader, tokenizer: Tokenizer, questions: Sequence[S
         pieces = [tokenizer.encode(piece, add_special_tokens=False) for piece in question.pieces]
         rows = join_rows([(asked, [], piece.ids[:LONGEST]) for piece in pieces], len(pieces), RowTokens.of(tokenizer))
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            logits = SpanLogits(*(each_QN1.cpu() for each_QN1 in reader(rows.to(device))))
+            logits = SpanLogits(*(each_QN1.cpu() for each_QN1 in reader(rows_on(device, rows))))
         length = rows.ids_QKT.shape[-1]
         row_QN = torch.arange(len(pieces)).repeat_interleave(length)[None]
         row_QN = row_QN.masked_fill(~rows.passage_QKT.flatten(1), -1)

@@ -45,7 +45,13 @@ class JointBatch:
 
     def to(self, device: torch.device) -> JointBatch:
         """The same batch, its tensors on a device."""
-        return JointBatch(self.rows.to(device), self.start_QN1.to(device), self.end_QN1.to(device))
+        return JointBatch(rows_on(device, self.rows), self.start_QN1.to(device), self.end_QN1.to(device))
+
+
+def rows_on(device: torch.device, rows: JointRows) -> JointRows:
+    """The same rows, their tensors on a device."""
+    ids_QKT, segment_QKT = rows.ids_QKT.to(device), rows.segment_QKT.to(device)
+    return JointRows(ids_QKT, segment_QKT, rows.valid_QKT.to(device), rows.passage_QKT.to(device), rows.begins)
 
 
 @dataclass(frozen=True)
