@@ -60,7 +60,7 @@ RIDGE = 0.01
 WRONGLY_REFUSED = 0.07
 """Of the questions fitted on that have an answer, by the threshold of `none_above`."""
 SURE_ABOVE = 0.7
-"""p_right from which an answer is called found, and quoted alone."""
+"""p_right from which an answer is called found, and quoted without all its surroundings."""
 NAMES = tuple(FEATURES)
 NONE_FEATURES = ("none", "block")
 RIGHT_FEATURES = ("none", "reader_logprob", "lead", "unmatched", "term_overlap", "name_match")
@@ -160,7 +160,7 @@ def fit_weights(shown: Sequence[Shown], prior: Mapping[str, float], by_hand: Seq
 
 def fit_decision(shown: Sequence[Shown], ranker: Ranker) -> Decision:
     """With thresholds by stated costs (`WRONGLY_REFUSED`, `SURE_ABOVE`)."""
-    quoted = [each.quoted(replace(ranker, decision=Decision())) for each in shown]  # what is right alone
+    quoted = [each.quoted(replace(ranker, decision=Decision())) for each in shown]  # as sure ones are
     features, lacking = [one for one, _ in quoted], [not each.answerable for each in shown]
     none = _regression(features, lacking, NONE_FEATURES, even=True)
     right = _regression(features, [held > 0.5 for _, held in quoted], RIGHT_FEATURES, even=False)

@@ -48,7 +48,7 @@ from retrieval.index.inverted_index import Postings, most_rare
 from retrieval.index.terms import asked_terms, crossing_terms, terms_of
 from retrieval.index.title_keys import title_keys
 from retrieval.query.question import mean_query
-from retrieval.query.search import FEWEST_PROPOSED, TERM_WEIGHT
+from retrieval.query.search import FEWEST_PROPOSED, term_weight
 
 DEPTH = 20
 DEPTHS = (1, 8, DEPTH, 128, FEWEST_PROPOSED)
@@ -217,9 +217,9 @@ def search_rankings(
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         indices_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
         held = Postings(indices_of.keys(), indices_of, frozenset(), len(texts))
-        shares_C = held.shares(proposed_C.numpy())
+        shares_C, weight = held.shares(proposed_C.numpy()), term_weight(len(question.ids), asked)
         for name, each_C in ((f"{OURS}, words", scores_C), (f"{OURS}, words, rare ones propose", all_C)):
-            order_C = (each_C + TERM_WEIGHT * shares_C).argsort(descending=True, stable=True)
+            order_C = (each_C + weight * shares_C).argsort(descending=True, stable=True)
             found[name].append(proposed_C[order_C][:DEPTH].tolist())
         found["landmarks alone"].append(by_landmarks_C.tolist())
         for layer in weighed if len(weighed) > 1 else ():

@@ -32,7 +32,11 @@ from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sen
 from retrieval.query.versions import named_alike
 
 LONGEST_WITH_CONTEXT = 400
-"""Characters of a guess with what stands around its sentence."""
+"""Characters of a sentence with what is quoted around it."""
+NEARLY = 6.0
+"""A sentence beside a sure one is quoted along if its score is at most so much lower. Of 1,517 questions about 174
+documents that nothing was made for, before any is refused, 0.721 are answered with sure sentences alone and 0.731 so
+(0.004 to 0.016 more; 252 -> 266 characters on average); with all that fits 0.733 (312 characters)."""
 MOST_AROUND = 12
 """Sentences around the best that are not offered once more beside it."""
 OTHER_SENTENCES = 3
@@ -119,8 +123,8 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
 
 
 def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
-    """Quotations of the best sentences: a sure one alone, a guess with its surroundings. Behind them, what an
-    earlier version of its document says instead of the best one, if any does."""
+    """Quotations of the best sentences: a sure one with those beside it that answer nearly as well, a guess with all
+    its surroundings. Behind them, what an earlier version of its document says instead of the best one, if any does."""
     sentences, scores_S = scored.sentences, scored.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
@@ -129,8 +133,11 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
         answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
     chosen = list(_best_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]  # this sentence is quoted
-    if spans is not None and not (_is_whole(best[1]) or scored.is_sure(best[0])):
-        best = _with_context(items, _without(scores_S, sentences.others), best)
+    if spans is not None and not _is_whole(best[1]):
+        beside_S = _without(scores_S, sentences.others)
+        if scored.is_sure(best[0]):
+            beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
+        best = _with_context(items, beside_S, best)
         quoted = {*best[1].antecedent, *best[1].continuation}
         chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
     called = [sentences.titles.get(one, "") for one in sentences.documents]

@@ -1,4 +1,5 @@
-"""A guess is quoted with what stands around it; what is more than a guess, and a row, alone."""
+"""A guess is quoted with what stands around it, what is more than a guess with what answers nearly as well, a row
+alone."""
 
 from __future__ import annotations
 
@@ -35,8 +36,21 @@ def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
     return [text[slice(*quotable.span(one.places))].strip() for one in found]
 
 
-def test_a_sentence_that_is_more_than_a_guess_stands_alone():
-    assert quoted(TEXT, raised=0.8, leaked=0.1)[0] == "The dam was raised in 1931."
+def test_a_sentence_that_is_more_than_a_guess_stands_without_what_does_not_answer():
+    assert quoted(TEXT, raised=0.8, leaked=0.001, road=0.1)[0] == "The dam was raised in 1931."
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected"),
+    [
+        ({"raised": 0.8, "leaked": 0.1}, slice(0, 2)),
+        ({"leaked": 0.8, "raised": 0.1}, slice(0, 2)),
+        ({"leaked": 0.8, "road": 0.1, "raised": 0.001}, slice(1, 3)),
+    ],
+)
+def test_it_stands_with_the_sentence_beside_it_that_answers_nearly_as_well(probabilities, expected):
+    sentences = TEXT.replace("\n\n", " ").split(". ")
+    assert quoted(TEXT, **probabilities)[0] == ". ".join(sentences[expected]) + "."
 
 
 def test_another_stands_with_what_is_around_it_over_blank_lines_too():

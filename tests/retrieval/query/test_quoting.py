@@ -93,8 +93,8 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
 def test_the_reader_decides_and_may_choose_a_heading() -> None:
     model = tiny_model(block_size=16)
     quotable = QuotableBlocks(model, blocks_of(model, TEXT))
-    read = reading_of(heading=0.8, surveyors=0.3)
-    assert sentences(quotable, read=read)[:2] == ["A heading line", "The cairn was built by surveyors of the line."]
+    read = reading_of(heading=0.8, storm=0.3)
+    assert sentences(quotable, read=read)[:2] == ["A heading line", "The last storm took away the upper half of it."]
 
 
 def test_the_reader_points_at_words() -> None:
