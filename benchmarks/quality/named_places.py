@@ -7,7 +7,7 @@ Of every document of the library in DIR (as `quality/held_out.py` leaves it) so 
 - `section`, `part`: what stands between a line of a number and a title ("4.2 Payment", "Rule 8. Fuel") and the next,
   if the number heads one line only. "What does section 4.2 of TITLE say?"
 - `day`: a row of a sheet that begins with a day in figures, and one of its columns. "What is PRICE in March 2004,
-  according to TITLE?" (with the day where a month has several)
+  according to TITLE?" (with the day where a month has several, written in one of four ways)
 
 An answer is right if at least half of what it quotes stands there.
 """
@@ -36,7 +36,8 @@ LINES = {
     ),
     "part": re.compile(r"^[ \t]*(Article|Rule|Step|Clause|Artikel|Chapter|Appendix|§) ?(\d{1,2})\b.{0,80}$", re.M),
 }
-DAY = re.compile(r"^[^:;\n]{2,30}: (\d{4})-(\d\d)-(\d\d); (.+)$", re.M)
+DAY = re.compile(r"^[^:;\n]{2,30}: (\d{4})[-/](\d\d)[-/](\d\d); (.+)$", re.M)
+WRITTEN = ("{day} {name} {year}", "{name} {day}, {year}", "{year}-{month:02}-{day:02}", "{day}.{month}.{year}")
 SHORTEST, LONGEST = 120, 4000  # characters of a part
 Place = tuple[str, str]  # a question, and what stands in its place
 
@@ -82,8 +83,10 @@ def days(text: str, title: str, drawn: random.Random) -> Iterator[Place]:
     for row in rows:
         columns = [name for cell in row[4].split("; ") for name, colon, _ in (cell.partition(": "),) if colon]
         if columns:
-            when = f"{calendar.month_name[int(row[2])]} {row[1]}"
-            when = f"in {when}" if by_month else f"on {int(row[3])} {when}"
+            year, month, day = map(int, row.groups()[:3])
+            name = calendar.month_name[month]
+            on_day = drawn.choice(WRITTEN).format(year=year, month=month, day=day, name=name)
+            when = f"in {name} {year}" if by_month else f"on {on_day}"
             yield f"What is {drawn.choice(columns)} {when}, according to {title}?", row[0]
 
 

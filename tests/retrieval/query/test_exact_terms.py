@@ -19,7 +19,11 @@ def test_options_numbers_and_parts_of_codes_are_terms():
 
 @pytest.mark.parametrize(
     "text",
-    ["5 March 2013", "the 5th of March 2013", "on March 5, 2013", "Mar. 5th 2013", "5 MAR 2013", "at 2013-03-05T10:00"],
+    [
+        *("5 March 2013", "the 5th of March 2013", "on March 5, 2013", "Mar. 5th 2013", "5 MAR 2013"),
+        *("at 2013-03-05T10:00", "date: 2013/03/05; rain", "2013/3/5.", "2013.03.05", "am 5.3.2013.", "05. 03. 2013"),
+        *("am 5. März 2013", "le 5 mars 2013", "el 5 de marzo de 2013", "il 5 marzo 2013"),
+    ],
 )
 def test_a_day_is_the_same_however_it_is_written(text):
     assert dates_in(text) == {"2013-03-05", "2013-03"} <= terms_of(text)
@@ -28,7 +32,11 @@ def test_a_day_is_the_same_however_it_is_written(text):
 
 def test_months_need_a_year_and_words_that_begin_like_them_are_none():
     assert dates_in("in Sept. 2009, in may 2010") == {"2009-09", "2010-05"}
-    assert not dates_in("Mark 2013 of marches 2013, in March, it may 20 times, 2013-13-01")
+    assert not dates_in("Mark 2013 of marches 2013, in March, it may 20 times, 2013-13-01, Mars 2020")
+
+
+def test_a_day_that_may_be_a_month_and_the_numbers_of_versions_are_no_dates():
+    assert not dates_in("5/3/2013, 1.5.3.2013, 5.3.2013.1, v5.3.2013, 2013.3.5.1, 2013-3/5")
 
 
 def test_the_rarer_a_name_the_more_it_says():
