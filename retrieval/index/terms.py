@@ -23,8 +23,8 @@ SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 """Words that do not tell what a sentence is about."""
 _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
-_MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
+MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = MONTH_NAMES.split()
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]}|t)?" for name in _MONTHS)
 _MONTHS_ELSEWHERE = (  # in German, French, Spanish and Italian, without accents
     "januar janner janvier enero gennaio",
@@ -44,8 +44,8 @@ _MONTH_OF = {name: number for number, names in enumerate(_MONTHS_ELSEWHERE, 1) f
 _DAY = r"([0-3]?\d)(?:st|nd|rd|th)?"
 _NAMED_DATE = re.compile(rf"(?:\b{_DAY} (?:of )?)?\b({_MONTH})\b\.?(?: {_DAY}\b)?,? ([12]\d{{3}})\b")
 _DATE_ELSEWHERE = re.compile(rf"\b([0-3]?\d)(?:\.|er)? (?:de )?({'|'.join(_MONTH_OF)}) (?:de )?([12]\d{{3}})\b")
-_YEAR_FIRST = re.compile(r"(?<![\w./-])([12]\d{3})([-/.])(0?[1-9]|1[0-2])\2([0-3]?\d)(?!\.?\d)")
-_DAY_FIRST = re.compile(r"(?<![\w./-])([0-3]?\d)\. ?(0?[1-9]|1[0-2])\. ?([12]\d{3})(?!\.?\d)")
+_YEAR_FIRST = re.compile(r"\b(?<!\d\.)([12]\d{3})([-/.])(0?[1-9]|1[0-2])\2([0-3]?\d)(?!\.?\d)")
+_DAY_FIRST = re.compile(r"\b(?<!\d\.)([0-3]?\d)\. ?(0?[1-9]|1[0-2])\. ?([12]\d{3})(?!\.?\d)")
 _YEAR = re.compile(r"[12]\d{3}")
 _TAIL = re.compile(r"\S+\Z")
 _HEAD = re.compile(r"\S+")

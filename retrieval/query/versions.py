@@ -13,17 +13,10 @@ from collections.abc import Mapping, Sequence, Set
 import torch
 from torch import Tensor
 
-from retrieval.index.terms import terms_of
+from retrieval.index.terms import MONTH_NAMES, dates_in, terms_of
 
 _VERSION = re.compile(r"\b(?:v|version|rev|revision|issue|edition|release)[ .]?(\d+(?:\.\d+)*)\b", re.I)
 _STAGES = {"draft": 0, "proposal": 0, "preliminary": 0, "final": 1, "signed": 1, "approved": 1}
-_MONTHS = (
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
-    "december",
-)  # fmt: skip
-_DAY = re.compile(
-    r"\b((?:19|20)\d\d)-(\d\d)-(\d\d)\b|\b(?:(\d{1,2})\.?\s+)?([a-z]{3,9})\.?\s+((?:19|20)\d\d)\b(?!-)", re.I
-)
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 _NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
 _WORDS = re.compile(r"\w+")
@@ -71,12 +64,8 @@ def named_alike(one: str, other: str) -> bool:
 
 
 def _tells_version(word: str) -> bool:
-    return word.isdigit() or word in _STAGES or _month(word) is not None
-
-
-def _month(word: str) -> int | None:
-    """1 to 12 for a month's name or the beginning of one."""
-    return next((number for number, name in enumerate(_MONTHS, 1) if len(word) > 2 and name.startswith(word)), None)
+    is_month = len(word) > 2 and any(name.startswith(word) for name in MONTH_NAMES.split())
+    return word.isdigit() or word in _STAGES or is_month
 
 
 def _is_later(one: Mapping[str, tuple[float, ...]], other: Mapping[str, tuple[float, ...]]) -> bool:
@@ -95,12 +84,7 @@ def version_of(name: str) -> dict[str, tuple[float, ...]]:
     stages = [_STAGES[word] for word in _WORDS.findall(name.lower()) if word in _STAGES]
     if stages:
         found["stage"] = (float(max(stages)),)
-    dates: list[tuple[float, ...]] = [(float(year),) for year in _YEAR.findall(name)]
-    for iso_year, iso_month, iso_day, day, month, year in _DAY.findall(name):
-        if iso_year:
-            dates.append((float(iso_year), float(iso_month), float(iso_day)))
-        elif number := _month(month.lower()):
-            dates.append((float(year), float(number), float(day or 0)))
+    dates = [tuple(map(float, date.split("-"))) for date in (*_YEAR.findall(name), *dates_in(name))]
     if dates:
         found["date"] = max(dates)
     return found

@@ -441,11 +441,11 @@ class Answer(Record):
 
     @property
     def beside(self) -> QuotedSentence | None:
-        """The quotation, where a writer worded the answer and rests no sentence on it."""
+        """The quotation, where a writer worded the answer and rests no sentence on any of it."""
         if self.writer is None or self.quotation is None:
             return None
-        shown = {claim.sentence for claim in self.claims}
-        return None if self.quotation.passage.text in shown else self.quotation
+        quoted = self.quotation.passage.text
+        return None if any(claim.sentence and claim.sentence in quoted for claim in self.claims) else self.quotation
 
     @property
     def short(self) -> str:

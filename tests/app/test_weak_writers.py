@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import openai
@@ -168,16 +169,15 @@ def test_the_command_line_says_why_it_quotes_and_shows_the_quotation_beside(
         return capsys.readouterr().out
 
     out = given(BABBLE)
-    assert out.startswith(
-        f"{BABBLE}\n\nThe documents support nothing of what scripted wrote. So a sentence is quoted.\nThe dam was"
-    )
+    said = f"{BABBLE}\n\nThe documents support nothing of what scripted wrote. So a sentence is quoted.\n"
+    assert out.startswith(said) and TRUE[:-1] in out.removeprefix(said)
     out = given(TRUE)
     assert out.startswith(f"{TRUE}\n\nWhat the documents say"), "neither text nor quotation is said twice"
     assert "+ supported: The dam was raised by three metres in 1981. [" in out
     out = given(f"{TRUE}\n\n{TRUE}\n\n" + " More." * 20)
     assert out.startswith(f"{TRUE}\n\n{TRUE}") and "More. More." not in out
     assert out.split("What the documents say")[0].count(TRUE[:-1]) == 2, "what only lost a repetition is not said again"
-    assert "The sentence that comes nearest: “The dam was raised" in given(CITED)
+    assert re.search("The sentence that comes nearest: “.*The dam was raised", given(CITED))
 
 
 def test_programs_are_told_both(library: Library, writer: ScriptedWriter) -> None:
@@ -195,6 +195,6 @@ def test_a_chat_client_hears_the_quotation_last(library: Library, writer: Script
         whole = client.chat.completions.create(model="cairn", messages=messages)  # type: ignore[arg-type]
         stream = client.chat.completions.create(model="cairn", messages=messages, stream=True)  # type: ignore[arg-type]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-    assert (whole.choices[0].message.content or "").startswith("The dam was raised")
+    quoted, _, _ = (whole.choices[0].message.content or "").partition(" [1]")
     assert text.startswith(f"{BABBLE}\n\n(The documents support nothing of what scripted wrote.")
-    assert "\n\nThe dam was raised" in text and "Sources:\n[" in text
+    assert "The dam was raised" in quoted and f"\n\n{quoted}" in text and "Sources:\n[" in text

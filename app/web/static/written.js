@@ -87,8 +87,9 @@ function setAside(answer) {
 
 // The sentence that would have been the answer without a writer, unless the writer's rest on it.
 function nearestSentence({ quotation, claims }) {
-  if (!quotation || claims.some((claim) => claim.sentence === quotation.passage.text)) return null;
+  if (!quotation) return null;
   const { passage, pointed } = quotation;
+  if (claims.some(({ sentence }) => sentence && passage.text.includes(sentence))) return null;
   const exact = pointed[0] < pointed[1] ? pointed : null;
   return h(
     "button",
