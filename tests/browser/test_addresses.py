@@ -127,7 +127,7 @@ def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either
     serve: Callable[..., str], open_tab: Callable[..., Any], library: Library, tmp_path: Path
 ) -> None:
     """The second page of three is printed as "ii", the third as "1"."""
-    made = pdf_of(["The preface thanks nobody.", "The wombat digs at night.", "The emu runs at noon."])
+    made = pdf_of(["The preface thanks nobody.", "The wombat digs at night.", "Sold by subscription only, post free."])
     labels = b"/Type /Catalog /PageLabels << /Nums [0 << /S /r >> 2 << /S /D >>] >>"
     (tmp_path / "animals.pdf").write_bytes(made.replace(b"/Type /Catalog", labels, 1))
     library.jobs.run(library.documents.submit(tmp_path / "animals.pdf").id)
@@ -148,7 +148,7 @@ def test_a_page_is_named_by_its_printed_number_and_its_place_and_opens_by_either
         typed.press("Enter")
         expect(position).to_have_text("Page 1 (3 of 3)")
         typed.fill("i")
-    expect(page.locator(".viewer .page-words")).to_have_text("The emu runs at noon.")
+    expect(page.locator(".viewer .page-words")).to_have_text("Sold by subscription only, post free.")
     expect(typed).to_have_value("i")  # what is typed while a page comes stays
     typed.press("Enter")
     expect(position).to_have_text("Page i (1 of 3)")
