@@ -26,26 +26,18 @@ _PART = re.compile(r"[^\W_]+")
 MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = MONTH_NAMES.split()
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]}|t)?" for name in _MONTHS)
-_MONTHS_ELSEWHERE = (  # in German, French, Spanish and Italian, without accents
-    "januar janner janvier enero gennaio",
-    "februar fevrier febrero febbraio",
-    "marz mars marzo",
-    "april avril abril aprile",
-    "mai mayo maggio",
-    "juni juin junio giugno",
-    "juli juillet julio luglio",
-    "august aout agosto",
-    "september septembre septiembre settembre",
-    "oktober octobre octubre ottobre",
-    "november novembre noviembre",
-    "dezember decembre diciembre dicembre",
+_MONTHS_ELSEWHERE = (  # without accents
+    "januar februar marz april mai juni juli august september oktober november dezember",
+    "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
+    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
 )
-_MONTH_OF = {name: number for number, names in enumerate(_MONTHS_ELSEWHERE, 1) for name in names.split()}
+_MONTH_OF = {name: number for names in _MONTHS_ELSEWHERE for number, name in enumerate(names.split(), 1)}
 _DAY = r"([0-3]?\d)(?:st|nd|rd|th)?"
-_NAMED_DATE = re.compile(rf"(?:\b{_DAY} (?:of )?)?\b({_MONTH})\b\.?(?: {_DAY}\b)?,? ([12]\d{{3}})\b")
-_DATE_ELSEWHERE = re.compile(rf"\b([0-3]?\d)(?:\.|er)? (?:de )?({'|'.join(_MONTH_OF)}) (?:de )?([12]\d{{3}})\b")
+_NAMED_DATE = re.compile(rf"(?:\b{_DAY}\s+(?:of\s+)?)?\b({_MONTH})\b\.?(?:\s+{_DAY}\b)?,?\s+([12]\d{{3}})\b")
+_DATE_ELSEWHERE = re.compile(rf"\b([0-3]?\d)(?:\.|er)?\s+(?:de\s+)?({'|'.join(_MONTH_OF)})\s+(?:de\s+)?([12]\d{{3}})\b")
 _YEAR_FIRST = re.compile(r"\b(?<!\d\.)([12]\d{3})([-/.])(0?[1-9]|1[0-2])\2([0-3]?\d)(?!\.?\d)")
-_DAY_FIRST = re.compile(r"\b(?<!\d\.)([0-3]?\d)\. ?(0?[1-9]|1[0-2])\. ?([12]\d{3})(?!\.?\d)")
+_DAY_FIRST = re.compile(r"\b(?<!\d\.)([0-3]?\d)\.\s?(0?[1-9]|1[0-2])\.\s?([12]\d{3})(?!\.?\d)")
 _YEAR = re.compile(r"[12]\d{3}")
 _TAIL = re.compile(r"\S+\Z")
 _HEAD = re.compile(r"\S+")
@@ -78,9 +70,9 @@ def dates_in(text: str) -> set[str]:
     English, "1. Dezember 2015" in four other languages, and in figures with the year first or with dots. "1/12/2015" is
     none: that may be January. Of 120 questions for cells of a day in two sheets 105 are right, with English names and
     "2015-12-01" alone 59 (benchmarks/quality/named_places.py)."""
+    text = folded(text)
     if _YEAR.search(text) is None:
         return set()
-    text = folded(text)
     days = [(year, int(month), int(day)) for year, _, month, day in _YEAR_FIRST.findall(text)]
     days += [(year, int(month), int(day)) for day, month, year in _DAY_FIRST.findall(text)]
     days += [(year, _MONTH_OF[name], int(day)) for day, name, year in _DATE_ELSEWHERE.findall(text)]

@@ -20,7 +20,14 @@ def test_options_numbers_and_parts_of_codes_are_terms():
 @pytest.mark.parametrize(
     "text",
     [
-        *("5 March 2013", "the 5th of March 2013", "on March 5, 2013", "Mar. 5th 2013", "5 MAR 2013"),
+        *(
+            "5 March 2013",
+            "the 5th of March 2013",
+            "on March 5, 2013",
+            "Mar. 5th 2013",
+            "5 MAR 2013",
+            "on 5\n  March 2013",
+        ),
         *(
             "at 2013-03-05T10:00",
             "date: 2013/03/05; rain",
@@ -29,6 +36,7 @@ def test_options_numbers_and_parts_of_codes_are_terms():
             "am 5.3.2013.",
             "05. 03. 2013",
             "logs/2013-03-05",
+            "２０１３年? ２０１３/０３/０５",
         ),
         *("am 5. März 2013", "le 5 mars 2013", "el 5 de marzo de 2013", "il 5 marzo 2013"),
     ],
