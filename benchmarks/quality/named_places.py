@@ -6,14 +6,13 @@ Of every document of the library in DIR (as `quality/held_out.py` leaves it) so 
 
 - `section`, `part`: what stands between a line of a number and a title ("4.2 Payment", "Rule 8. Fuel") and the next,
   if the number heads one line only. "What does section 4.2 of TITLE say?"
-- `day`: a row of a sheet that begins with a day in figures, and one of its columns. "What is PRICE in March 2004,
-  according to TITLE?" (with the day where a month has several, written in one of four ways)
+- `month`, `4.3.2004`, ...: a row of a sheet that begins with a day in figures, and one of its columns. "What is PRICE
+  in March 2004, according to TITLE?"; where a month has several, "on 4.3.2004", in each way to write it
 
 An answer is right if at least half of what it quotes stands there.
 """
 
 import argparse
-import calendar
 import json
 import random
 import re
@@ -29,6 +28,7 @@ import machine
 
 from app.assembly import open_library
 from app.settings import load_settings
+from retrieval.index.terms import MONTH_NAMES, MONTHS_ELSEWHERE
 
 LINES = {
     "section": re.compile(
@@ -36,8 +36,15 @@ LINES = {
     ),
     "part": re.compile(r"^[ \t]*(Article|Rule|Step|Clause|Artikel|Chapter|Appendix|§) ?(\d{1,2})\b.{0,80}$", re.M),
 }
-DAY = re.compile(r"^[^:;\n]{2,30}: (\d{4})[-/](\d\d)[-/](\d\d); (.+)$", re.M)
-WRITTEN = ("{day} {name} {year}", "{name} {day}, {year}", "{year}-{month:02}-{day:02}", "{day}.{month}.{year}")
+DAY = re.compile(r"^[^:;\n]{2,30}: (?:(\d{4})([-/])(\d\d)\2(\d\d)|(\d\d)\.(\d\d)\.(\d{4})); (.+)$", re.M)
+WRITTEN = {
+    "4 March 2004": "{day} {english} {year}",
+    "2004-03-04": "{year}-{month:02}-{day:02}",
+    "2004/3/4": "{year}/{month}/{day}",
+    "4.3.2004": "{day}.{month}.{year}",
+    "4. marz 2004": "{day}. {german} {year}",
+    "4 mars 2004": "{day} {french} {year}",
+}
 SHORTEST, LONGEST = 120, 4000  # characters of a part
 Place = tuple[str, str]  # a question, and what stands in its place
 
@@ -54,8 +61,8 @@ def main() -> None:
         for document in sorted(library.documents.list(), key=lambda one: one.source):
             text = "\n".join(page.text for page in library.documents.read(document.id))
             title = document.title or document.source
-            for kind in (*LINES, "day"):
-                found = sorted(days(text, title, drawn) if kind == "day" else parts(text, title, kind))
+            for kind in (*LINES, "month", *WRITTEN):
+                found = sorted(parts(text, title, kind) if kind in LINES else days(text, title, kind, drawn))
                 some = drawn.sample(found, min(arguments.each, len(found)))
                 documents[kind] += bool(some)
                 asked[kind] += len(some)
@@ -76,17 +83,21 @@ def parts(text: str, title: str, kind: str) -> Iterator[Place]:
             yield f"What does {name} of {title} say?", text[line.start() : following.start()]
 
 
-def days(text: str, title: str, drawn: random.Random) -> Iterator[Place]:
-    rows = list(DAY.finditer(text))
-    parted = Counter((row[1], row[2], row[3]) for row in rows)  # a wide row begins with its day several times
-    by_month = len({(year, month) for year, month, _ in parted}) == len(parted)
-    for row in rows:
-        columns = [name for cell in row[4].split("; ") for name, colon, _ in (cell.partition(": "),) if colon]
+def days(text: str, title: str, kind: str, drawn: random.Random) -> Iterator[Place]:
+    rows = {}
+    for row in DAY.finditer(text):
+        year, month, day = map(int, (row[1], row[3], row[4]) if row[1] else (row[7], row[6], row[5]))
+        rows.setdefault((year, month, day), row)  # a wide row begins with its day several times
+    by_month = len({day[:2] for day in rows}) == len(rows)
+    if by_month != (kind == "month"):
+        return
+    english, german, french, *_ = (names.split() for names in (MONTH_NAMES, *MONTHS_ELSEWHERE))
+    for (year, month, day), row in rows.items():
+        columns = [name for cell in row[8].split("; ") for name, colon, _ in (cell.partition(": "),) if colon]
         if columns:
-            year, month, day = map(int, row.groups()[:3])
-            name = calendar.month_name[month]
-            on_day = drawn.choice(WRITTEN).format(year=year, month=month, day=day, name=name)
-            when = f"in {name} {year}" if by_month else f"on {on_day}"
+            names = {"english": english[month - 1], "german": german[month - 1], "french": french[month - 1]}
+            written = WRITTEN.get(kind, "").format(year=year, month=month, day=day, **names)
+            when = f"on {written}" if written else f"in {names['english']} {year}"
             yield f"What is {drawn.choice(columns)} {when}, according to {title}?", row[0]
 
 

@@ -26,13 +26,13 @@ _PART = re.compile(r"[^\W_]+")
 MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = MONTH_NAMES.split()
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]}|t)?" for name in _MONTHS)
-_MONTHS_ELSEWHERE = (  # without accents
+MONTHS_ELSEWHERE = (  # in German, French, Spanish and Italian, without accents
     "januar februar marz april mai juni juli august september oktober november dezember",
     "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
     "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
     "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
 )
-_MONTH_OF = {name: number for names in _MONTHS_ELSEWHERE for number, name in enumerate(names.split(), 1)}
+_MONTH_OF = {name: number for names in MONTHS_ELSEWHERE for number, name in enumerate(names.split(), 1)}
 _DAY = r"([0-3]?\d)(?:st|nd|rd|th)?"
 _NAMED_DATE = re.compile(rf"(?:\b{_DAY}\s+(?:of\s+)?)?\b({_MONTH})\b\.?(?:\s+{_DAY}\b)?,?\s+([12]\d{{3}})\b")
 _DATE_ELSEWHERE = re.compile(rf"\b([0-3]?\d)(?:\.|er)?\s+(?:de\s+)?({'|'.join(_MONTH_OF)})\s+(?:de\s+)?([12]\d{{3}})\b")
