@@ -175,6 +175,9 @@ def _decision(given: Mapping[str, Any]) -> Decision:
 
 
 def reader_digest(folder: Path) -> str:
-    """sha256 of the weights file of the reader in `folder`; "" without one."""
-    file = folder / "model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    """sha256 of the weights of the reader in `folder`, then of a second one (`two_readers`); "" without."""
+    digest, files = hashlib.sha256(), [folder / "model.safetensors", folder / "second" / "model.safetensors"]
+    for file in files:
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest() if files[0].is_file() else ""

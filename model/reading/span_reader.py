@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ WINDOW = 160
 LONGEST_SENTENCE = 320
 """Tokens; the rest of a longer sentence is not read."""
 LONGEST_SPAN = 30
+SentencePlace = tuple[int, int]
+"""Number of a passage, and of a sentence in it."""
 _GIVEN = ("ids_QKT", "segment_QKT", "valid_QKT")
 MOST_TOKENS = 8192
 """Of one pass, which takes about 200 MB."""
@@ -72,6 +74,14 @@ class _Window:
     """Token of the passage."""
     stop: int
 
+    @property
+    def tokens(self) -> range:
+        return range(self.first, self.stop)
+
+
+PointsOf = Callable[["SpanReader", JointRows], Tensor]
+"""points_QKT2 of the rows of a question, see `JointReader.read`."""
+
 
 class SpanReader:
     """A joint reader (`network`) with its tokenizer."""
@@ -94,15 +104,20 @@ class SpanReader:
         self,
         question: str,
         passages: Sequence[ReadPassage],
-        points_of: Callable[[JointRows], Tensor] | None = None,
+        points_of: PointsOf | None = None,
+        only: Set[SentencePlace] | None = None,
     ) -> SpanReading:
         """Where the answer is. `points_of`: computes points_QKT2 of the rows, for reading several questions in one
-        batch; default: `points` of this question alone."""
+        batch; default: `points` of this question alone. `only`: windows without any of these sentences are not read;
+        what stands in them has probability 0."""
         texts = self.tokenizer.encode_batch([each.text for each in passages], add_special_tokens=False)
         sentences = [_token_ranges(each, text) for each, text in zip(passages, texts, strict=True)]
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
+        if only is not None:
+            begins = {(passage, sentences[passage][place][0]) for passage, place in only}
+            windows = [each for each in windows if any((each.passage, at) in begins for at in each.tokens)]
         if not windows:
-            return SpanReading([[] for _ in passages], 1.0)
+            return SpanReading([[FoundSpan(0.0, 0, 0)] * len(each) for each in sentences], 1.0)
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
         titles = [self.tokenizer.encode(each.title, add_special_tokens=False).ids for each in passages]
         rows = join_rows(
@@ -110,7 +125,7 @@ class SpanReader:
             len(windows),
             self._tokens,
         )
-        points_QKT2 = self.points([rows])[0] if points_of is None else points_of(rows)
+        points_QKT2 = self.points([rows])[0] if points_of is None else points_of(self, rows)
         logits = self.network.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
         return SpanReading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
 

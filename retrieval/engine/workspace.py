@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from model.reading.ranker import Ranker
     from model.reading.rows import JointRows
     from model.reading.span_reader import SpanReader
+    from model.reading.two_readers import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class LoadedModel:
     fingerprint: MemoryFingerprint
     store: KVBlockStore
     ranker: Ranker
-    reader: SpanReader | None = None
+    reader: Reader | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -136,7 +137,7 @@ class Workspace:
         self.catalogue, self.database = catalogue, catalogue.database
         self._threads = ThreadCount(threads)
         self.scheduler = ModelScheduler(before_work=self._threads.apply, slots=self._questions_at_once)
-        self.read_together = Batcher(self.scheduler, self._points)
+        self._points_together = Batcher(self.scheduler, _points)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
         self._model, self._use_reader = _Model(model), reader
@@ -186,9 +187,9 @@ class Workspace:
         assert self._model.loaded is not None
         return self._model.loaded
 
-    def _points(self, questions: Sequence[JointRows]) -> list[torch.Tensor]:
-        assert self.opened.reader is not None, "who asks has a reader"
-        return self.opened.reader.points(questions)
+    def read_together(self, reader: SpanReader, rows: JointRows) -> torch.Tensor:
+        """points_QKT2 of a question's rows (`SpanReader.points`), in one batch with others that wait."""
+        return self._points_together((reader, rows))
 
     def _questions_at_once(self) -> int:
         """One on a GPU, which works on one at a time anyway."""
@@ -227,21 +228,22 @@ class Workspace:
             return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
-    def _load_reader(self, model: LandmarkModel) -> SpanReader | None:
+    def _load_reader(self, model: LandmarkModel) -> Reader | None:
         """The reader of the checkpoint. It has no part in the memory, hence none in its identity."""
-        from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
+        from model.reading.span_reader import FOLDER, shipped_reader_for
+        from model.reading.two_readers import load_reader
 
         if not (self._use_reader and model.source):
             return None
         own = Path(model.source) / FOLDER
         if own.is_dir():
-            return load_span_reader(own, model.device)
+            return load_reader(own, model.device)
         folder = None if model.is_causal_lm else shipped_reader_for(model.tokenizer)
         if folder is None:
             return None
-        return load_span_reader(folder, model.device)
+        return load_reader(folder, model.device)
 
-    def _load_ranker(self, model: LandmarkModel, finder: str, reader: SpanReader | None) -> Ranker:
+    def _load_ranker(self, model: LandmarkModel, finder: str, reader: Reader | None) -> Ranker:
         """The ranker of the checkpoint; without a reader it decides by the search alone."""
         from model.reading.ranker import Ranker, reader_digest
         from model.reading.span_reader import FOLDER
@@ -279,3 +281,12 @@ def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprin
 def documents_folders(home: Path, document_id: str = "*") -> list[Path]:
     """The folders where writers keep what they made of one document, or of all."""
     return sorted(path for path in (home / WRITER_FOLDER).glob(f"*/{document_id}") if path.is_dir())
+
+
+def _points(questions: Sequence[tuple[SpanReader, JointRows]]) -> list[torch.Tensor]:
+    """In one pass for each of the readers."""
+    points: dict[int, torch.Tensor] = {}
+    for reader in dict.fromkeys(reader for reader, _ in questions):
+        numbers = [number for number, (by, _) in enumerate(questions) if by is reader]
+        points |= zip(numbers, reader.points([questions[number][1] for number in numbers]), strict=True)
+    return [points[number] for number in range(len(questions))]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from model.reading.ranker import Decision, Ranker
-from model.reading.span_reader import SpanReader
+from model.reading.two_readers import Reader
 from retrieval.index.exact import Ranking
 from retrieval.query.sentences import Quotation
 from retrieval.types.answers import Outcome
@@ -62,7 +62,7 @@ def outcome_of_search(decision: Decision, margin: float, in_scope: int, *, by_to
     return "found" if margin >= threshold else "perhaps"
 
 
-def outcome_of_reading(ranker: Ranker, reader: SpanReader, best: Quotation) -> Outcome:
+def outcome_of_reading(ranker: Ranker, reader: Reader, best: Quotation) -> Outcome:
     """What the reader says, weighed with how well search matched where the ranker was fitted with it."""
     assert best.probability is not None and best.p_none is not None, "a reader read it"
     decision = ranker.decision

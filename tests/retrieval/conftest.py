@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.reading import span_reader
+from model.reading import two_readers
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.answers import Answer, AnswerToken
@@ -104,7 +104,7 @@ def reading_here() -> Iterator[None]:
 def one_reader() -> Iterator[None]:
     """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_reader, "load_span_reader", cache(span_reader.load_span_reader))
+        patch.setattr(two_readers, "load_reader", cache(two_readers.load_reader))
         yield
 
 

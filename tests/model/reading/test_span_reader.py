@@ -129,10 +129,12 @@ def test_a_question_is_read_the_same_however_many_are_read_with_it(monkeypatch: 
     passages = [passage(), passage(TEXT * 4), passage("Ada lives in Rome. "), passage(TEXT * 3, "Places")]
     alone = reader.read("Where does Ada live?", passages)
     others: list[JointRows] = []
-    reader.read("Who lives in Paris?", passages[:2], lambda rows: others.append(rows) or reader.points([rows])[0])
+    reader.read("Who lives in Paris?", passages[:2], lambda _, rows: others.append(rows) or reader.points([rows])[0])
     for most in (span_reader.MOST_TOKENS, 100, 1):  # of a pass
         monkeypatch.setattr(span_reader, "MOST_TOKENS", most)
-        among = reader.read("Where does Ada live?", passages, lambda rows: reader.points([*others, rows, *others])[1])
+        among = reader.read(
+            "Where does Ada live?", passages, lambda _, rows: reader.points([*others, rows, *others])[1]
+        )
         assert among == alone
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.checkpoint.landmark_model import LandmarkModel
-from retrieval.engine.workspace import Frozen
+from retrieval.engine.workspace import Frozen, _points
 from retrieval.library import Library
 from tests.tiny_model import tiny_model
 
@@ -46,3 +46,19 @@ def test_a_model_is_frozen_once_until_its_library_is_closed_and_what_others_froz
     with Library.open(tmp_path / "a", model) as again:
         again.warm_up()
     assert done == ["counted", *([] if frozen_before else ["frozen", "unfrozen", "frozen", "unfrozen"])]
+
+
+def test_questions_that_wait_are_read_in_one_pass_by_each_reader():
+    passes: list[tuple[str, list[int]]] = []
+
+    class Counting:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def points(self, questions):
+            passes.append((self.name, list(questions)))
+            return [torch.tensor(float(each)) for each in questions]
+
+    one, two = Counting("one"), Counting("two")
+    assert [float(each) for each in _points([(one, 1), (two, 2), (one, 3)])] == [1.0, 2.0, 3.0]
+    assert passes == [("one", [1, 3]), ("two", [2])]

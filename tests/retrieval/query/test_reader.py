@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,3 +139,22 @@ def test_it_can_be_turned_off(open_library, checkpoint, write, reading):
     add(library, write("people.txt", TEXT))
     answer = ask(library, "Where does Bert live?", max_tokens=200, k=50)
     assert answer.found and answer.decided_by == "search" and not answer.short
+
+
+def test_a_second_reader_reads_again_what_the_first_finds(open_library, checkpoint, write, monkeypatch):
+    from model.checkpoint.load import load_backbone
+
+    shutil.copytree(checkpoint / "reader", checkpoint / "reader" / "second")
+    asked: list[SpanReader] = []
+    points = SpanReader.points
+
+    def noting(self, questions):
+        asked.append(self)
+        return points(self, questions)
+
+    monkeypatch.setattr(SpanReader, "points", noting)
+    library = open_library(model=load_backbone(checkpoint, device="cpu"))
+    add(library, write("people.txt", TEXT))
+    assert ask(library, "Where does Bert live?", k=50, anyway=True).found
+    reader = library.view.workspace.opened.reader
+    assert asked == [reader.first, reader.second]
