@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SETS = ("fresh", "third")
+SETS = ("fresh", "third", "fourth")
 Question = dict[str, Any]
 
 
