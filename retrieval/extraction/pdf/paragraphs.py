@@ -172,25 +172,27 @@ def _margins(lines: Sequence[TextLine]) -> list[_Margins]:
             blocks.append([line])
     step_of = {place: _usual_step(members) for place, members in columns.items()}
     size_of = {place: float(np.median([line.size for line in members])) for place, members in columns.items()}
+    ends_of = {place: _right_ends(members) for place, members in columns.items()}
     result: list[_Margins] = []
     for block in blocks:
         place = (block[0].page, block[0].column)
         edges = block if len(block) > 2 else columns[place]
         left, right = min(line.x0 for line in edges), max(line.x1 for line in block)
         if len(block) <= 2:
-            right = _usual_right(columns[place], right)
+            ends_N, shared_N = ends_of[place]
+            near_N = shared_N[shared_N > right - 3.0]  # the nearest that several lines share, or the outermost
+            right = float(near_N[0]) if len(near_N) else float(ends_N[-1]) if len(ends_N) else right
         labels = sum(_LABELLED.match(line.text) is not None for line in block)
         labelled = labels >= max(_FEWEST_LABELS, _LABELS * len(block))
         result += [_Margins(left, right, step_of[place], size_of[place], labelled)] * len(block)
     return result
 
 
-def _usual_right(column: Sequence[TextLine], least: float) -> float:
-    """The nearest right edge at or beyond `least` that several lines of the column share, else the outermost one."""
-    ends = np.array([line.x1 for line in column if not line.table] or [least])
-    shared = (np.abs(ends[:, None] - ends) < 3.0).sum(axis=1) >= 4
-    near = ends[shared & (ends > least - 3.0)]
-    return float(near.min()) if len(near) else float(ends.max())
+def _right_ends(column: Sequence[TextLine]) -> tuple[np.ndarray, np.ndarray]:
+    """Ascending, the right edges of a column's lines, and those of them that at least four lines share."""
+    ends_N = np.sort(np.array([line.x1 for line in column if not line.table], dtype=np.float64))
+    times_N = np.searchsorted(ends_N, ends_N + 3.0, "left") - np.searchsorted(ends_N, ends_N - 3.0, "right")
+    return ends_N, ends_N[times_N >= 4]
 
 
 def _same_block(above: TextLine, below: TextLine) -> bool:
