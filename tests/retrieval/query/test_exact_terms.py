@@ -88,3 +88,14 @@ def test_no_term_is_lost_where_a_text_is_cut(words: list[str], data: st.DataObje
 
 def test_a_code_that_is_cut_is_a_term_of_both_parts() -> None:
     assert crossing_terms("the (Ctrl+", "G): moves") == {"ctrl+g"}
+
+
+def test_scripts_without_spaces_have_pairs_of_letters_as_terms() -> None:
+    assert asked_terms("商品的数量？ iPhone手机") == {"商品", "品的", "的数", "数量", "iphone", "手机"}
+    assert asked_terms("고등교육법에") == {"고등", "등교", "교육", "육법", "법에"}
+    assert asked_terms("東京 の高さ") == {"東京", "の高", "高さ"}
+    assert asked_terms("山") == {"山"}
+
+
+def test_pairs_of_letters_cross_the_borders_of_blocks() -> None:
+    assert "数量" in crossing_terms("商品的数", "量是三")
