@@ -37,7 +37,7 @@ def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
 
 
 def test_a_sentence_that_is_more_than_a_guess_stands_without_what_does_not_answer():
-    assert quoted(TEXT, raised=0.8, leaked=0.001, road=0.1)[0] == "The dam was raised in 1931."
+    assert quoted(TEXT, raised=0.8, leaked=0.0001, road=0.1)[0] == "The dam was raised in 1931."
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_sentence_that_is_more_than_a_guess_stands_without_what_does_not_answe
     [
         ({"raised": 0.8, "leaked": 0.1}, slice(0, 2)),
         ({"leaked": 0.8, "raised": 0.1}, slice(0, 2)),
-        ({"leaked": 0.8, "road": 0.1, "raised": 0.001}, slice(1, 3)),
+        ({"leaked": 0.8, "road": 0.1, "raised": 0.0001}, slice(1, 3)),
     ],
 )
 def test_it_stands_with_the_sentence_beside_it_that_answers_nearly_as_well(probabilities, expected):
