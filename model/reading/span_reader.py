@@ -127,7 +127,7 @@ class SpanReader:
         )
         points_QKT2 = self.points([rows])[0] if points_of is None else points_of(self, rows)
         logits = self.network.share(points_QKT2, rows.valid_QKT, rows.passage_QKT)
-        return SpanReading(_spans(logits, rows, windows, sentences, texts), float(logits.no_answer()))
+        return SpanReading(_spans(logits, rows, windows, sentences, texts, passages), float(logits.no_answer()))
 
     @torch.inference_mode()
     def points(self, questions: Sequence[JointRows]) -> list[Tensor]:
@@ -213,6 +213,7 @@ def _spans(
     windows: Sequence[_Window],
     sentences: Sequence[Sequence[tuple[int, int]]],
     texts: Sequence[Encoding],
+    passages: Sequence[ReadPassage],
 ) -> list[list[FoundSpan]]:
     length = rows.ids_QKT.shape[-1]
     sentence_QN = torch.full((1, len(windows) * length), -1)
@@ -230,8 +231,16 @@ def _spans(
         tokens = int((sentence_QN[0] == number).sum())
         begin, end = _best(starts_N[column : column + tokens], ends_N[column : column + tokens])
         offsets = texts[passage].offsets
-        found[passage][place] = FoundSpan(probability_S[number], offsets[first + begin][0], offsets[first + end][1])
+        span = _trimmed(passages[passage].text, offsets[first + begin][0], offsets[first + end][1])
+        found[passage][place] = FoundSpan(probability_S[number], *span)
     return found
+
+
+def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+    """Without white space around it, which some vocabularies count to a word, and without a comma behind it."""
+    words = text[start:stop]
+    end = start + len(words.rstrip(" \t\n,;:") or words.rstrip())
+    return min(end, start + len(words) - len(words.lstrip())), end
 
 
 def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:

@@ -136,6 +136,7 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     if spans is not None and not _is_whole(best[1]):
         beside_S = _without(scores_S, sentences.others)
         if scored.is_sure(best[0]):
+            beside_S = _without(beside_S, [is_question(each.text) for each in items])
             beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
         best = _with_context(items, beside_S, best)
         quoted = {*best[1].antecedent, *best[1].continuation}

@@ -71,6 +71,12 @@ def test_the_sentence_and_the_words_are_found() -> None:
     assert reading.p_none < 0.01
 
 
+def test_the_words_have_no_white_space_around_them_and_no_comma_behind() -> None:
+    assert span_reader._trimmed("was Martha Lindqvist, who", 3, 21) == (4, 20)
+    assert span_reader._trimmed("a: b", 1, 2) == (1, 2)
+    assert span_reader._trimmed("a b", 1, 2) == (1, 1)
+
+
 def test_what_stands_nowhere_is_not_here() -> None:
     reading = pointing_at("[PAD]").read("where does bert live", [passage("No word of it. None.")])
     evenly = pointing_at("rome").read("where does bert live", [passage()])
