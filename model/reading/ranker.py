@@ -175,9 +175,6 @@ def _decision(given: Mapping[str, Any]) -> Decision:
 
 
 def reader_digest(folder: Path) -> str:
-    """sha256 of the weights of the reader in `folder`, then of a second one (`two_readers`); "" without."""
-    digest, files = hashlib.sha256(), [folder / "model.safetensors", folder / "second" / "model.safetensors"]
-    for file in files:
-        if file.is_file():
-            digest.update(file.read_bytes())
-    return digest.hexdigest() if files[0].is_file() else ""
+    """sha256 of the weights of the reader in `folder`, then of a second one below it; "" without any."""
+    weights = [file.read_bytes() for file in sorted(folder.rglob("model.safetensors"))]
+    return hashlib.sha256(b"".join(weights)).hexdigest() if weights else ""

@@ -1,7 +1,7 @@
 """Two readers in a row: what a small one finds likely, a larger one reads once more.
 
 Both have read other texts, and err on other questions. What both find likely is the answer more often than what either
-does, and the larger one, which takes four times as long over a text, reads only the sentences that are in question.
+does, and the larger one, which takes twice as long over a text, reads only the sentences that are in question.
 
 Axes: S sentences of all passages.
 """
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
-from model.precision import fast_precision
 from model.reading.span_reader import FoundSpan, PointsOf, ReadPassage, SpanReader, SpanReading, load_span_reader
 
 SECOND = "second"
 """The subfolder of a reader with the files of another one, which reads after it."""
 READ_AGAIN = 6
-"""Sentences that the second reads, with what stands in their windows."""
+"""Sentences that the second reads, with what stands in their windows. With four 0.016 fewer of 373 questions are right
+(0.005 to 0.028), with ten as many, for a third more of its time."""
 _LEAST = 1e-9
 """Less is said of no sentence, and so much of those that the second did not read."""
 
@@ -55,21 +55,8 @@ Reader = SpanReader | TwoReaders
 def load_reader(folder: Path, device: torch.device | None = None) -> Reader:
     """The reader in `folder`, with the one in its subfolder `second` where there is one. Raises `ModelError` as
     `load_span_reader` does."""
-    first, second = folder, folder / SECOND
-    if not second.is_dir():
-        return _ready(first, device)
-    return TwoReaders(_ready(first, device), _ready(second, device))
-
-
-def _ready(folder: Path, device: torch.device | None) -> SpanReader:
-    """To read and nothing else: where that is done in bfloat16, its matrices are kept in it, and not converted for
-    every question."""
-    reader = load_span_reader(folder, device)
-    if fast_precision(reader.network.points.weight.device.type) == "bf16":
-        for module in reader.network.modules():
-            if isinstance(module, torch.nn.Linear):
-                module.to(torch.bfloat16)
-    return reader
+    first, second = load_span_reader(folder, device), folder / SECOND
+    return TwoReaders(first, load_span_reader(second, device)) if second.is_dir() else first
 
 
 def _mean(one: FoundSpan, two: FoundSpan) -> float:

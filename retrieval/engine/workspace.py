@@ -230,7 +230,7 @@ class Workspace:
 
     def _load_reader(self, model: LandmarkModel) -> Reader | None:
         """The reader of the checkpoint. It has no part in the memory, hence none in its identity."""
-        from model.reading.span_reader import FOLDER, shipped_reader_for
+        from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
         from model.reading.two_readers import load_reader
 
         if not (self._use_reader and model.source):
@@ -241,7 +241,7 @@ class Workspace:
         folder = None if model.is_causal_lm else shipped_reader_for(model.tokenizer)
         if folder is None:
             return None
-        return load_reader(folder, model.device)
+        return load_span_reader(folder, model.device)  # whose own thresholds decide
 
     def _load_ranker(self, model: LandmarkModel, finder: str, reader: Reader | None) -> Ranker:
         """The ranker of the checkpoint; without a reader it decides by the search alone."""

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from model.errors import ModelError
-from model.reading import span_reader, two_readers
+from model.reading import two_readers
 from model.reading.ranker import reader_digest
 from model.reading.span_reader import FOLDER, ReadPassage, SpanReader
 from model.reading.two_readers import TwoReaders, load_reader
@@ -79,12 +78,3 @@ def test_the_second_lies_in_the_folder_of_the_first(tmp_path: Path) -> None:
     (tmp_path / FOLDER / "second" / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="second"):
         load_reader(tmp_path / FOLDER)
-
-
-def test_matrices_kept_in_bfloat16_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_reader(tiny_reader(["Ada lives in Rome. Bert lives in Oslo."]), tmp_path)
-    for module in (span_reader, two_readers):
-        monkeypatch.setattr(module, "fast_precision", lambda _: "bf16")
-    kept, converted = load_reader(tmp_path / FOLDER), span_reader.load_span_reader(tmp_path / FOLDER)
-    assert kept.network.points.weight.dtype == torch.bfloat16
-    assert kept.read("where", [passage()]) == converted.read("where", [passage()])
