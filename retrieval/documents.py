@@ -103,9 +103,11 @@ class Documents:
     @catalogue_errors()
     def rename(self, document_id: str, title: str) -> Document:
         from retrieval.index.title_keys import keep_title
+        from retrieval.index.vectors import take_title
 
         renamed = self._catalogue.rename_document(document_id, title)
         keep_title(self._workspace, renamed)
+        take_title(self.view.whole, renamed)
         return self.view.document(renamed)
 
     @catalogue_errors()

@@ -61,14 +61,20 @@ class Maintenance:
         self.view.check_administrator()
         return maintenance.gc(self.view.workspace, self.view.index, grace_seconds)
 
-    def index_terms(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Index the terms of stored blocks that are not indexed yet (stored by an older release), as long as `go_on`.
-        Returns the number of shards indexed."""
-        from retrieval.index.inverted_index import index_terms  # the model's libraries take seconds to import
+    def index_blocks(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Index the terms of stored blocks, and make their vectors, where an older release stored them without, as long
+        as `go_on`. Returns the number of shards indexed."""
+        # The model's libraries take seconds to import.
+        from retrieval.index.inverted_index import index_terms
+        from retrieval.index.vectors import index_vectors
 
         self.view.check_administrator()
+        workspace = self.view.workspace
         with catalogue_errors():
-            return index_terms(self.view.workspace, go_on=go_on)
+            indexed = index_terms(workspace, go_on=go_on)
+            if made := index_vectors(workspace, go_on=go_on):
+                workspace.catalogue.show_vectors()
+            return indexed + made
 
     @catalogue_errors()
     def figures(self) -> Figures:

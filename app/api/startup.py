@@ -57,7 +57,7 @@ OFFERED = "sample-offered"
 
 @asynccontextmanager
 async def preparing(library: Library, home: Path, readiness: Readiness) -> AsyncIterator[None]:
-    """Backs up the catalogue, offers the sample, loads the model and indexes terms of blocks that an older release
+    """Backs up the catalogue, offers the sample, loads the model and indexes blocks that an older release
     stored, without keeping anybody waiting. At the end it waits for running work."""
     library.maintenance.keep_backup()
     stopping = threading.Event()
@@ -86,7 +86,7 @@ def _run(library: Library, home: Path, readiness: Readiness, stopping: threading
         offer_sample(library, home)
         library.warm_up()
         readiness.become("ready")
-        library.maintenance.index_terms(lambda: not stopping.is_set())
+        library.maintenance.index_blocks(lambda: not stopping.is_set())
     except CairnError as error:
         readiness.become("failed")
         log.warning("%s", error)

@@ -48,9 +48,7 @@ class JointReader(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder: Any = BertModel(config, add_pooling_layer=False)
-        AttentionInterface.register(_WITHIN_ROWS, attention_within_rows)  # process-wide, so never at import
-        self.encoder.set_attn_implementation(_WITHIN_ROWS)
+        self.encoder = new_encoder(config)
         self.points = nn.Linear(config.hidden_size, 2)
         nn.init.normal_(self.points.weight, std=0.02)
         nn.init.zeros_(self.points.bias)
@@ -62,21 +60,10 @@ class JointReader(nn.Module):
 
     def read(self, ids_RT: Tensor, segment_RT: Tensor, valid_RT: Tensor) -> Tensor:
         """points_RT2 (float32): how well each token of each row would begin and end an answer. Rows do not see each
-        other; padding is at their ends.
-
-        Rows are concatenated without their padding, because the encoder multiplies token by token. So a row's result is
-        the same to the last bit, whichever rows are read with it.
-        """
-        lengths = valid_RT.sum(1).tolist()
-        position_1N = torch.cat([torch.arange(length, device=ids_RT.device) for length in lengths])[None]
-        states_1NE = self.encoder(
-            input_ids=ids_RT[valid_RT][None],
-            token_type_ids=segment_RT[valid_RT][None],
-            position_ids=position_1N,
-            row_lengths=lengths,
-        ).last_hidden_state
+        other; padding is at their ends."""
+        states_NE = encoded(self.encoder, ids_RT[valid_RT], segment_RT[valid_RT], valid_RT.sum(1).tolist())
         points_RT2 = torch.zeros(*ids_RT.shape, 2, device=ids_RT.device)
-        points_RT2[valid_RT] = self.points(states_1NE[0]).float()
+        points_RT2[valid_RT] = self.points(states_NE).float()
         return points_RT2
 
     def share(self, points_QKT2: Tensor, valid_QKT: Tensor, passage_QKT: Tensor) -> SpanLogits:
@@ -87,6 +74,26 @@ class JointReader(nn.Module):
         none_Q12 = (none_QK2.logsumexp(1) - taken_QK1.sum(1).log())[:, None]
         points_QN2 = points_QKT2.masked_fill(~passage_QKT[..., None], _OUTSIDE).flatten(1, 2)
         return SpanLogits(*torch.cat((points_QN2, none_Q12), 1).unbind(-1))
+
+
+def new_encoder(config: BertConfig) -> Any:
+    """A BERT whose rows are concatenated, for `encoded`."""
+    encoder: Any = BertModel(config, add_pooling_layer=False)
+    AttentionInterface.register(_WITHIN_ROWS, attention_within_rows)  # process-wide, so never at import
+    encoder.set_attn_implementation(_WITHIN_ROWS)
+    return encoder
+
+
+def encoded(encoder: Any, ids_N: Tensor, segment_N: Tensor, lengths: Sequence[int]) -> Tensor:
+    """states_NE of rows of these lengths, which do not see each other.
+
+    They are concatenated without padding, because the encoder multiplies token by token. So a row's result is the same
+    to the last bit, whichever rows are read with it."""
+    position_N = torch.cat([torch.arange(length, device=ids_N.device) for length in lengths])
+    states_1NE: Tensor = encoder(
+        input_ids=ids_N[None], token_type_ids=segment_N[None], position_ids=position_N[None], row_lengths=lengths
+    ).last_hidden_state
+    return states_1NE[0]
 
 
 def attention_within_rows(

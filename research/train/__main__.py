@@ -277,6 +277,16 @@ def _convert_e5(
     print(f"{pieces} pieces; encoder in {out}")
 
 
+@app.command("passage-encoder")
+def _passage_encoder(
+    base: Annotated[Path, typer.Option(help="Folder of convert-e5.")],
+    out: Annotated[Path, typer.Option(help="Folder to make: reader/second/passage_encoder of a checkpoint.")],
+) -> None:
+    """The encoder without its word embeddings, which the second reader has, in 4 bits."""
+    size = fewer_bits.write_passage_encoder(base, out)
+    print(f"{size / 1e6:.2f} MB in {out}")
+
+
 @app.command("fewer-bits")
 def _fewer_bits(
     model: Annotated[Path, typer.Option(help="Folder of a checkpoint.")],

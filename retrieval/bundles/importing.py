@@ -75,6 +75,7 @@ class Bundles:
         """
         # The model's libraries take seconds to import.
         from retrieval.index.inverted_index import index_terms
+        from retrieval.index.vectors import index_vectors
 
         path = Path(path)
         with catalogue_errors():
@@ -84,6 +85,8 @@ class Bundles:
                 for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
                     if imported.document_id is not None:
                         index_terms(self._whole, imported.document_id)
+                        if index_vectors(self._whole, imported.document_id):
+                            self._whole.catalogue.show_vectors()
                     yield imported
                 return
         run = run_job or (lambda job: Jobs(self.view).run(job.id))

@@ -32,6 +32,7 @@ from storage.records import Job
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
+    from model.reading.passage_encoder import PassageEncoder
     from model.reading.ranker import Ranker
     from model.reading.rows import JointRows
     from model.reading.span_reader import SpanReader
@@ -58,6 +59,7 @@ class LoadedModel:
     store: KVBlockStore
     ranker: Ranker
     reader: Reader | None = None
+    encoder: PassageEncoder | None = None
 
     @property
     def layout(self) -> KVLayout:
@@ -205,7 +207,9 @@ class Workspace:
         fingerprint = MemoryFingerprint(fields)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
         reader = self._load_reader(model)
-        loaded = LoadedModel(model, fingerprint, store, self._load_ranker(model, identity["weights"], reader), reader)
+        encoder = self._load_encoder(model, reader)
+        ranker = self._load_ranker(model, identity["weights"], reader)
+        loaded = LoadedModel(model, fingerprint, store, ranker, reader, encoder)
         Frozen.begin()
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
@@ -242,6 +246,18 @@ class Workspace:
         if folder is None:
             return None
         return load_span_reader(folder, model.device)  # whose own thresholds decide
+
+    def _load_encoder(self, model: LandmarkModel, reader: Reader | None) -> PassageEncoder | None:
+        """The passage encoder of the checkpoint, in the folder of the reader whose words it shares."""
+        from model.reading.passage_encoder import FOLDER as ENCODER
+        from model.reading.passage_encoder import load_passage_encoder
+        from model.reading.span_reader import FOLDER
+        from model.reading.two_readers import SECOND, TwoReaders
+
+        if not isinstance(reader, TwoReaders):
+            return None
+        folder = Path(model.source) / FOLDER / SECOND / ENCODER
+        return load_passage_encoder(folder, reader.second) if folder.is_dir() else None
 
     def _load_ranker(self, model: LandmarkModel, finder: str, reader: Reader | None) -> Ranker:
         """The ranker of the checkpoint; without a reader it decides by the search alone."""

@@ -21,14 +21,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.attention.selection import choose_blocks
 from retrieval.index.exact import LandmarkSnapshot, VisibleLandmarks
+from retrieval.index.vectors import BlockVectors
 
 _FIRST_PLACES = 32
 # Keys alone are several times smaller than keys and values of all layers in the model's dtype.
@@ -334,6 +337,10 @@ class StoredMemoryReader:
         return keys_BGXSLD, values_BGXSLD, lengths_BGXS
 
 
+MOST_HAVE_VECTORS = 0.9
+"""Share of the blocks that a question may see, from which on vectors count."""
+
+
 @dataclass(frozen=True, eq=False)
 class MemorySnapshot:
     """All ready documents at one moment."""
@@ -344,6 +351,8 @@ class MemorySnapshot:
     document_N: np.ndarray
     ordinal_N: np.ndarray
     cache: BlockCache
+    vectors: BlockVectors | None = None
+    """Where there is a passage encoder: also of blocks that are not of this snapshot."""
 
     @property
     def num_blocks(self) -> int:
@@ -386,7 +395,34 @@ class MemorySnapshot:
             document_N=document_N[visible_M],
             ordinal_N=self.ordinal_N[visible_M],
             cache=self.cache,
+            vectors=self.vectors,
         )
+
+    @cached_property
+    def _vector_rows_N(self) -> NDArray[np.int64] | None:
+        """Of each block in `vectors`. None where many have none: they would fall behind, whatever they say."""
+        if self.vectors is None:
+            return None
+        rows_N = self.vectors.rows(self.blocks.ids_N)
+        return rows_N if len(rows_N) and (rows_N >= 0).mean() >= MOST_HAVE_VECTORS else None
+
+    def nearest(self, question_E: Tensor, count: int, within: Tensor | None) -> Tensor:
+        """Indices of the blocks in scope whose vectors are nearest to a question's, ascending; at most `count`."""
+        if (rows_N := self._vector_rows_N) is None:
+            return torch.zeros(0, dtype=torch.long)
+        assert self.vectors is not None
+        rows = rows_N if within is None else rows_N[within.numpy()]
+        found = self.vectors.nearest(question_E, rows[rows >= 0], count)
+        return torch.from_numpy(np.flatnonzero(np.isin(rows_N, found)))
+
+    def lead(self, question_E: Tensor, indices_C: Tensor) -> Tensor:
+        """lead_C: cosines of the vectors of blocks with a question's, less their mean; all 0 where many blocks have
+        none."""
+        if (rows_N := self._vector_rows_N) is None:
+            return torch.zeros(len(indices_C))
+        assert self.vectors is not None
+        cosines_C = self.vectors.cosines(question_E, rows_N[indices_C.numpy()])
+        return cosines_C - cosines_C.mean()
 
     def reader(self, indices: Tensor | None = None) -> StoredMemoryReader:
         return StoredMemoryReader(self.landmarks, self.blocks, self.cache, indices)

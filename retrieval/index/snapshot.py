@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from retrieval.index.mapped import (
     MappedLandmarkIndex,
     held_shards,
 )
+from retrieval.index.vectors import VectorIndex
 from retrieval.types.records import Scope
 from storage.catalogue import Catalogue
 from storage.errors import DamagedMemory as DamagedFile
@@ -57,6 +59,7 @@ class MemoryIndex:
         self._shards: dict[int, HeldShard] = {}  # by shard id: what the index holds
         self._lengths: dict[int, Tensor] = {}
         self._landmark_cache = LandmarkCache(workspace)
+        self._vectors = VectorIndex()
         self._snapshot: MemorySnapshot | None = None
         self._version: int | None = None
         self._readers: set[object] = set()
@@ -69,17 +72,19 @@ class MemoryIndex:
 
     @property
     def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in (self._index, self._cache) if part is not None)
+        return sum(part.size_bytes for part in (self._index, self._cache, self._vectors) if part is not None)
 
     def expected_bytes(self) -> dict[str, int]:
-        """RAM that it may come to take: landmarks of a million tokens, as long as they are not mapped from a file, and
-        recently read blocks. Of the shape of the landmarks nothing is known before the model is loaded."""
+        """RAM that it may come to take: vectors and, as long as they are not mapped from a file, landmarks of a million
+        tokens, and recently read blocks. Of their shape nothing is known before the model is loaded."""
         model = self._workspace.model_if_loaded
         expected = {"cached_blocks_bytes_at_most": self._block_cache_bytes}
         if model is not None:
             layout = self._workspace.loaded(any_memory=True).layout
-            landmark_bytes = len(layout.layers) * layout.kv_heads * layout.head_dim * model.dtype.itemsize
-            expected["bytes_per_million_tokens"] = round(1e6 / model.config.tokens_per_block) * landmark_bytes
+            block_bytes = len(layout.layers) * layout.kv_heads * layout.head_dim * model.dtype.itemsize
+            if (encoder := self._workspace.opened.encoder) is not None:
+                block_bytes += encoder.width
+            expected["bytes_per_million_tokens"] = round(1e6 / model.config.tokens_per_block) * block_bytes
         return expected
 
     @contextmanager
@@ -150,6 +155,10 @@ class MemoryIndex:
             or self._landmark_cache.is_damaged
         ):
             self._update()
+            assert self._snapshot is not None
+            if (encoder := self._workspace.opened.encoder) is not None:
+                vectors = self._vectors.current(self._workspace.catalogue, encoder)
+                self._snapshot = replace(self._snapshot, vectors=vectors)
             self._version = version
         assert self._snapshot is not None
         return self._snapshot

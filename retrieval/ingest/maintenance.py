@@ -185,6 +185,7 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
     """Make damaged shards again, in order, from the tokens in the catalogue; blocks keep their numbers."""
     # The model's libraries take seconds to import.
     from retrieval.index.inverted_index import index_terms
+    from retrieval.index.vectors import index_vectors
     from retrieval.ingest.shard_writer import rebuild_shard
 
     began = time.monotonic()
@@ -210,6 +211,7 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
         else:
             repaired.append(source)
     index_terms(workspace)
+    index_vectors(workspace)
     return RepairReport(tuple(repaired), tuple(failed), blocks, time.monotonic() - began)
 
 

@@ -30,6 +30,7 @@ from retrieval.extraction.extract import EXTRACTING, ExtractedDocument, ExtractP
 from retrieval.extraction.formats import VERSION
 from retrieval.index.inverted_index import index_terms
 from retrieval.index.title_keys import keep_title
+from retrieval.index.vectors import ShardVectors, index_vectors
 from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_store_space, original_of
 from retrieval.ingest.shard_writer import make_blocks, store_shard
@@ -37,7 +38,7 @@ from storage.catalogue import Catalogue
 from storage.errors import CatalogueUnavailable, LeaseLost, NotFound, StorageError
 from storage.errors import NotFound as NoRow
 from storage.properties import stated_properties
-from storage.records import Job, JobProgress, NewBlock, Page, ShardFile
+from storage.records import Job, JobProgress, NewBlock, Page, Shard, ShardFile
 from storage.recovery import write_sidecar
 from storage.workers import this_worker
 
@@ -198,6 +199,7 @@ class Ingestion:
                 raise _GaveWay
         workspace = self._workspace
         index_terms(workspace, self._job.document_id)
+        index_vectors(workspace, self._job.document_id)  # of a shard that was stored when it was interrupted
         write_sidecar(workspace.database, workspace.home, self._job.document_id, workspace.blobs, is_read=True)
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
         self._notify(self._catalogue.job(self._job.id))
@@ -251,22 +253,26 @@ class Ingestion:
         document_id, scheduler = self._job.document_id, self._workspace.scheduler
         per_block, total = loaded.model.config.tokens_per_block, len(text.tokens.ids)
         ids = text.tokens.ids[first * per_block : last * per_block]
-        blocks: list[KVBlock] = []
-        for block in make_blocks(self._workspace, loaded, document_id, first, ids):
-            blocks.append(block)
-            if len(blocks) % loaded.model.config.window_blocks == 0:
-                self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         news = []
         for n in range(first, last):
             scheduler.wait_for_queries()
             news.append(text.new_block(n * per_block, min(total, (n + 1) * per_block)))
+        vectors = ShardVectors(self._workspace, self._catalogue.document(document_id).title)
+        blocks: list[KVBlock] = []
+        for block, new in zip(make_blocks(self._workspace, loaded, document_id, first, ids), news, strict=True):
+            blocks.append(block)
+            vectors.add(text.extracted.text[new.start : new.end])
+            if len(blocks) % loaded.model.config.window_blocks == 0:
+                self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
 
         def commit(shard: ShardFile) -> None:
-            self._catalogue.commit_shard(document_id, shard, news, job=self._job, progress=progress)
+            committed.append(self._catalogue.commit_shard(document_id, shard, news, job=self._job, progress=progress))
 
+        committed: list[Shard] = []
         scheduler.wait_for_queries()
         store_shard(loaded, blocks, document_id, commit)
+        vectors.store(committed[0].id)
         self._report(progress)
 
     def _progress(self, text: _Text, tokens_done: int) -> JobProgress:

@@ -87,7 +87,8 @@ def blocks_of_parts(
     documents: Sequence[str],
 ) -> Tensor:
     """Which of some blocks, those that hold the numbers, begin a part that a question names: at most MOST_BLOCKS, of
-    the first of `documents` that has one, the longest part first, since a list of contents has the number too."""
+    the first of `documents` that has one, the longest part first, since a list of contents has the number too, and the
+    block behind that, in which it goes on."""
     found: dict[int, int] = {}  # block id -> characters of the part
     documents_P = snapshot.documents_of(indices_P)
     for document in documents[:MOST_DOCUMENTS]:
@@ -105,4 +106,11 @@ def blocks_of_parts(
         if found:
             break
     first = sorted(found, key=lambda id_: -found[id_])[:MOST_BLOCKS]
-    return torch.cat([snapshot.indices_of_blocks([id_]) for id_ in first]) if first else torch.zeros(0).long()
+    if not first:
+        return torch.zeros(0).long()
+    begin_P = torch.cat([snapshot.indices_of_blocks([id_]) for id_ in first])
+    document_N = snapshot.document_N
+    behind = [
+        at + 1 for at in begin_P[:1].tolist() if at + 1 < len(document_N) and document_N[at] == document_N[at + 1]
+    ]
+    return torch.cat([begin_P[:1], torch.tensor(behind, dtype=torch.long), begin_P[1:]])

@@ -5,9 +5,10 @@
   blocks, this ranks by the weighted mean log gate. It is one inner product: the weighted mean query, summed over the
   heads that share a KV head, with the block's landmark keys.
 - Where the model says so (`LandmarkConfig.ranks_by_tokens`), landmarks only propose, and the keys of the proposed
-  blocks' tokens rank (`model.scoring.late_interaction`); blocks that hold rare terms of the question are proposed as
-  well (`retrieval.index.inverted_index`). Blocks gain that hold terms of the question or stand under them, or whose
-  document is called by them.
+  blocks' tokens rank (`model.scoring.late_interaction`); blocks that hold rare terms of the question
+  (`retrieval.index.inverted_index`) and those whose vectors are nearest to it (`retrieval.index.vectors`) are proposed
+  as well. Blocks gain that hold terms of the question or stand under them, whose document is called by them, or whose
+  vector is near.
 
 Axes: W weighed memory layers, G KV heads, Q question tokens, D head dim, L tokens in a block, C blocks, P blocks
 proposed.
@@ -54,6 +55,9 @@ needs for a word of it: the more, the less it knows of the language (1.3 in Engl
 NAME_WEIGHT = 0.2
 """Added where the name of its document holds all of them. With both, one of the first eight blocks holds the answer, or
 is next to one that does, for 0.871 of 465 questions about files that nothing was made for; without them for 0.785."""
+VECTORS_PROPOSED = 64
+VECTOR_WEIGHT = 3.0
+"""Times the cosine of a block's vector with the question's, added to its score."""
 MOST_EXACT = 32
 """Blocks with the exact words of a query that come first; if more hold them, they tell nothing apart."""
 _BLOCKS_AT_ONCE = 256
@@ -153,20 +157,22 @@ def find_blocks(
                 question, titles, ranking.indices, gates_C, tuple(gates_C.tolist()), confidence, in_scope, sum
             )
         held = postings_of(workspace, snapshot, question.asked.terms, within)
-        proposed_P = ranking.indices
+        vector_E = None if (encoder := workspace.opened.encoder) is None else encoder.question(text)
         parts_P = _blocks_of_named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.indices)
+        proposed_P = ranking.indices
         if len(proposed_P) < in_scope:
-            proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), held.proposed()))
-            proposed_P = torch.from_numpy(np.union1d(proposed_P.numpy(), parts_P.numpy()))
+            near = [] if vector_E is None else [snapshot.nearest(vector_E, VECTORS_PROPOSED, within)]
+            proposed_P = torch.cat([proposed_P, torch.from_numpy(held.proposed()), parts_P, *near]).unique()
         newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         matches = TokenMatches(snapshot, question.queries_QWGD)
         scores_C = matches.block_scores(newest_first_C, titles_QC)
     matched = scores_C.sort(descending=True, stable=True).values[:count].tolist()
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
-    asked = question.asked
-    weight = term_weight(len(question.queries_QWGD), text)
+    asked, weight = question.asked, term_weight(len(question.queries_QWGD), text)
     ranked_C, missing_of = _with_words(workspace, snapshot, asked.terms, held, newest_first_C, scores_C, weight)
+    if vector_E is not None:
+        ranked_C += VECTOR_WEIGHT * snapshot.lead(vector_E, newest_first_C)
     for index in parts_P.flip(0):  # the best last, so that it comes first
         ranked_C[newest_first_C == index] = ranked_C.amax() + 1e-3
     kept = ranked_C.argsort(descending=True, stable=True)[:count]

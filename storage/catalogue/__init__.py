@@ -30,6 +30,7 @@ from storage.catalogue.shards import ShardRepository
 from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.terms import TermRepository
 from storage.catalogue.users import UserRepository
+from storage.catalogue.vectors import VectorRepository
 from storage.migrations.upgrade import HEAD, bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
@@ -49,6 +50,7 @@ class Catalogue(
     PropertyRepository,
     SharedValueRepository,
     TermRepository,
+    VectorRepository,
 ):
     """All repositories as one object; see the module docstring."""
 

@@ -252,6 +252,15 @@ shard_terms = Table(  # which blocks hold which words: `storage.catalogue.terms`
     sqlite_with_rowid=False,
 )
 
+shard_vectors = Table(  # what blocks are about: `storage.catalogue.vectors`
+    "shard_vectors",
+    metadata,
+    Column("shard_id", BigId, ForeignKey("shards.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("encoder", String(64), nullable=False),  # digest of what made them
+    Column("title", Text, nullable=False),  # that they were made with: they are made again for a new one
+    Column("vectors", LargeBinary, nullable=False),
+)
+
 folders = Table(
     "folders",
     metadata,

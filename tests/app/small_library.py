@@ -95,7 +95,7 @@ def without_model(home: Path, model: Callable[[], LandmarkModel] = _never) -> It
     (home / "sample-offered").touch()
     with Library.open(home, model) as library:
         library.warm_up = lambda: None  # type: ignore[method-assign]
-        library.maintenance.index_terms = lambda go_on=None: 0  # type: ignore[method-assign]
+        library.maintenance.index_blocks = lambda go_on=None: 0  # type: ignore[method-assign]
         yield library
 
 

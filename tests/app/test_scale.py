@@ -46,7 +46,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch, Library.open(home, never) as library:  # type: ignore[arg-type]
         patch.setattr(Answers, "get", lambda _answers, _id: _Plain())
         patch.setattr(Library, "warm_up", lambda _library: None)
-        patch.setattr(Maintenance, "index_terms", lambda _maintenance, _go_on: 0)
+        patch.setattr(Maintenance, "index_blocks", lambda _maintenance, _go_on: 0)
         headers = dict(BEARER)
         if request.param == "as a user":
             token, digest = fresh_token()

@@ -274,5 +274,5 @@ def test_an_empty_view_finds_nothing_and_says_so(people, library):
 
 def test_a_restricted_snapshot_restricts_every_field():
     """A new field of the snapshot must be considered in `MemorySnapshot.restricted_to`."""
-    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "cache"}
+    known = {"landmarks", "blocks", "document_ids", "document_N", "ordinal_N", "cache", "vectors"}
     assert {field.name for field in fields(MemorySnapshot)} == known

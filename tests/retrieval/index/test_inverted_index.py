@@ -92,9 +92,9 @@ def test_words_of_older_libraries_are_noted_once_and_go_with_their_documents(lib
     for shard in workspace.catalogue.shards():
         workspace.catalogue.put_terms(shard.id, {}, rule=0)
     assert proposed(library, "ZX-81") == []
-    assert library.maintenance.index_terms(lambda: False) == 0
-    assert library.maintenance.index_terms() == len(workspace.catalogue.shards())
-    assert library.maintenance.index_terms() == 0
+    assert library.maintenance.index_blocks(lambda: False) == 0
+    assert library.maintenance.index_blocks() == len(workspace.catalogue.shards())
+    assert library.maintenance.index_blocks() == 0
     assert proposed(library, "ZX-81") == rare_terms_before
     library.documents.delete([document.id for document in library.documents.list() if document.title == "forms"])
     assert proposed(library, "ZX-81") == []

@@ -211,7 +211,7 @@ def test_documents_from_before_properties_get_what_their_files_state_and_keep_wh
     old, tagged = add_ready(catalogue, store, 1), add_ready(catalogue, store, 2)
     extras = '{"metadata": {"author": "Ann Lee; Ben Ray", "creationdate": "D:20240131120000Z", "encoding": "utf-8"}}'
     with catalogue.database.write() as connection:
-        for table in ("shared_values", "shard_terms"):  # of later migrations
+        for table in ("shared_values", "shard_terms", "shard_vectors"):  # of later migrations
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DELETE FROM document_properties"))
         connection.execute(text("UPDATE document_texts SET extras = :extras"), {"extras": extras})
