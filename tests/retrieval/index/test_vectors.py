@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.checkpoint.landmark_model import LandmarkModel
 from model.reading.passage_encoder import PassageEncoder
+from retrieval.engine.workspace import Workspace
 from retrieval.index import vectors
 from retrieval.index.vectors import BlockVectors, VectorIndex, index_vectors
 from retrieval.library import Library
@@ -66,9 +67,9 @@ def library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Library:
     library = open_library(model=by_tokens)
-    workspace = library.view.workspace
-    loaded = replace(workspace.loaded(), encoder=cast(PassageEncoder, encoder))
-    monkeypatch.setattr(workspace._model, "loaded", loaded)
+    loaded = replace(library.view.workspace.loaded(), encoder=cast(PassageEncoder, encoder))
+    monkeypatch.setattr(Workspace, "loaded", lambda _workspace, any_memory=False: loaded)
+    monkeypatch.setattr(Workspace, "opened", loaded)
     (tmp_path / "forms.txt").write_text(PLAIN * 60 + "Le canard nage. " + PLAIN * 60)
     add(library, tmp_path / "forms.txt")
     return library
