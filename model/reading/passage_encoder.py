@@ -92,9 +92,8 @@ def load_passage_encoder(folder: Path, reader: SpanReader) -> PassageEncoder:
             encoder = new_encoder(config)
         words = reader.network.encoder.embeddings.word_embeddings.weight
         encoder.to_empty(device=words.device)
-        encoder.load_state_dict(
-            read_weights(folder / WEIGHTS_FILE, torch.float32) | {WORDS: words.detach()}, assign=True
-        )
+        encoder.embeddings.word_embeddings.weight = words
+        encoder.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32) | {WORDS: words.detach()})
         with (folder / WEIGHTS_FILE).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     except ModelError:
