@@ -280,6 +280,7 @@ class Workspace:
     def close(self) -> None:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
+        self._model.loaded = None  # whatever still refers to this workspace
         Frozen.end()
 
 
