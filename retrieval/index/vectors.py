@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import faiss
 import numpy as np
@@ -21,11 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.reading.passage_encoder import PassageEncoder
 from retrieval.engine.workspace import Workspace
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import Document
+
+if TYPE_CHECKING:
+    from model.reading.passage_encoder import PassageEncoder
 
 _BLOCKS_AT_ONCE = 16
 """A question waits for at most so many."""
