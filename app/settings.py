@@ -115,7 +115,7 @@ class Settings(BaseSettings):
     span_reader: bool = Field(
         default=True,
         description="Read the passages found together with the question before a sentence is quoted; `false`: it is "
-        "chosen by stored keys, by names and by versions.",
+        "chosen by stored keys, by names and by versions, and blocks have no vectors.",
     )
     kv_dtype: Literal["auto", "bf16", "fp16", "fp32", "int8", "int4", "k4v2"] = Field(
         default="auto",

@@ -71,10 +71,7 @@ class Maintenance:
         self.view.check_administrator()
         workspace = self.view.workspace
         with catalogue_errors():
-            indexed = index_terms(workspace, go_on=go_on)
-            if made := index_vectors(workspace, go_on=go_on):
-                workspace.catalogue.show_vectors()
-            return indexed + made
+            return index_terms(workspace, go_on=go_on) + index_vectors(workspace, go_on=go_on)
 
     @catalogue_errors()
     def figures(self) -> Figures:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ QUERY, PASSAGE = "query: ", "passage: "
 """Before the texts, as it was trained."""
 LONGEST = 256
 """Tokens of a text; the rest is not read."""
-MOST_TOKENS = 4096
-"""Of one pass, which takes about 60 MB."""
 WORDS = "embeddings.word_embeddings.weight"
 
 
@@ -54,32 +52,19 @@ class PassageEncoder:
         return self._vectors([QUERY + text])[0]
 
     def passages(self, texts: Sequence[str]) -> Tensor:
-        """vectors_XE (float32, CPU, length 1). In bfloat16 where the machine computes in it natively."""
+        """vectors_XE (float32, CPU, length 1), in one pass; in bfloat16 where the machine computes in it natively."""
         return self._vectors([PASSAGE + text for text in texts])
 
     @torch.inference_mode()
     def _vectors(self, texts: Sequence[str]) -> Tensor:
         rows = [each.ids[:LONGEST] for each in self._tokenizer.encode_batch(list(texts))]
-        device = self._encoder.device
-        means = []
+        if not rows:
+            return torch.zeros(0, self.width)
+        device, lengths = self._encoder.device, [len(row) for row in rows]
+        ids_N = torch.tensor([token for row in rows for token in row], device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=fast_precision(device.type) == "bf16"):
-            for some in _passes(rows):
-                lengths = [len(row) for row in some]
-                ids_N = torch.tensor([token for row in some for token in row], device=device)
-                states_NE = encoded(self._encoder, ids_N, torch.zeros_like(ids_N), lengths)
-                means += [states_TE.float().mean(0) for states_TE in states_NE.split(lengths)]
-        return normalize(torch.stack(means), dim=-1).cpu() if means else torch.zeros(0, self.width)
-
-
-def _passes(rows: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    taken: list[list[int]] = []
-    for row in rows:
-        if taken and sum(map(len, taken)) + len(row) > MOST_TOKENS:
-            yield taken
-            taken = []
-        taken.append(row)
-    if taken:
-        yield taken
+            states_NE = encoded(self._encoder, ids_N, torch.zeros_like(ids_N), lengths).float()
+        return normalize(torch.stack([states_TE.mean(0) for states_TE in states_NE.split(lengths)]), dim=-1).cpu()
 
 
 def load_passage_encoder(folder: Path, reader: SpanReader) -> PassageEncoder:

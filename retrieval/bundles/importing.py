@@ -85,8 +85,7 @@ class Bundles:
                 for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
                     if imported.document_id is not None:
                         index_terms(self._whole, imported.document_id)
-                        if index_vectors(self._whole, imported.document_id):
-                            self._whole.catalogue.show_vectors()
+                        index_vectors(self._whole, imported.document_id)
                     yield imported
                 return
         run = run_job or (lambda job: Jobs(self.view).run(job.id))

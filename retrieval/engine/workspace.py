@@ -14,7 +14,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -138,14 +137,12 @@ class Workspace:
         for folder in (self.kv_folder, self.files_folder, self.pages_folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.catalogue, self.database = catalogue, catalogue.database
-        self._threads, self._model = ThreadCount(threads), _Model(model)
-        # Nothing here refers back to the workspace: of a cycle the model would be freed late.
-        slots = partial(_questions_at_once, self._model, self._threads)
-        self.scheduler = ModelScheduler(before_work=self._threads.apply, slots=slots)
+        self._threads = ThreadCount(threads)
+        self.scheduler = ModelScheduler(before_work=self._threads.apply, slots=self._questions_at_once)
         self._points_together = Batcher(self.scheduler, _points)
         self.kv_dtype, self.shard_bytes = kv_dtype, shard_bytes
         self.stranded_jobs: set[Job] = set()  # running, but their worker had to give up on the catalogue
-        self._use_reader = reader
+        self._model, self._use_reader = _Model(model), reader
         # Deleting and verifying need the store's files but no model, hence no layout.
         self._files_only = KVBlockStore(
             self.kv_folder, KVLayout((0,), 1, 2, 1, "bf16"), fingerprint="", blobs=self.blobs.inside("kv")
@@ -195,6 +192,11 @@ class Workspace:
     def read_together(self, reader: SpanReader, rows: JointRows) -> torch.Tensor:
         """points_QKT2 of a question's rows (`SpanReader.points`), in one batch with others that wait."""
         return self._points_together((reader, rows))
+
+    def _questions_at_once(self) -> int:
+        """One on a GPU, which works on one at a time anyway."""
+        model = self.model_if_loaded
+        return 1 if model is None or model.device.type != "cpu" else self._threads.now
 
     def _load(self) -> LoadedModel:
         model = self._model.load()
@@ -280,13 +282,8 @@ class Workspace:
     def close(self) -> None:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
-        self._model.loaded = None  # whatever still refers to this workspace
+        self._model.loaded = None  # the workspace itself waits for the garbage collector: its scheduler refers to it
         Frozen.end()
-
-
-def _questions_at_once(model: _Model, threads: ThreadCount) -> int:
-    """One on a GPU, which works on one at a time anyway."""
-    return threads.now if model.loaded is not None and model.loaded.model.device.type == "cpu" else 1
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:

@@ -406,19 +406,20 @@ class MemorySnapshot:
         rows_N = self.vectors.rows(self.blocks.ids_N)
         return rows_N if len(rows_N) and (rows_N >= 0).mean() >= MOST_HAVE_VECTORS else None
 
-    def nearest(self, question_E: Tensor, count: int, within: Tensor | None) -> Tensor:
-        """Indices of the blocks in scope whose vectors are nearest to a question's, ascending; at most `count`."""
-        if (rows_N := self._vector_rows_N) is None:
+    def nearest(self, question_E: Tensor | None, count: int, within: Tensor | None) -> Tensor:
+        """Indices of the blocks in scope whose vectors are nearest to a question's, ascending; at most `count`, none
+        without its vector."""
+        if question_E is None or (rows_N := self._vector_rows_N) is None:
             return torch.zeros(0, dtype=torch.long)
         assert self.vectors is not None
         rows = rows_N if within is None else rows_N[within.numpy()]
         found = self.vectors.nearest(question_E, rows[rows >= 0], count)
         return torch.from_numpy(np.flatnonzero(np.isin(rows_N, found)))
 
-    def lead(self, question_E: Tensor, indices_C: Tensor) -> Tensor:
+    def lead(self, question_E: Tensor | None, indices_C: Tensor) -> Tensor:
         """lead_C: cosines of the vectors of blocks with a question's, less their mean; all 0 where many blocks have
-        none."""
-        if (rows_N := self._vector_rows_N) is None:
+        none, and without its vector."""
+        if question_E is None or (rows_N := self._vector_rows_N) is None:
             return torch.zeros(len(indices_C))
         assert self.vectors is not None
         cosines_C = self.vectors.cosines(question_E, rows_N[indices_C.numpy()])

@@ -37,32 +37,32 @@ MOST_AT_ONCE = 256
 """Blocks of a document that has new vectors as soon as it has a new title, which takes up to 5 s on two cores."""
 STEPS, ZERO = 508, 128
 """Steps in 1, and the code of 0: the largest of 8 million numbers was 0.18, a code reaches to 0.25."""
-MOST_AT_ONCE = 256
-"""Blocks of a document that has new vectors as soon as it has a new title, which takes up to 5 s on two cores."""
-_SCANNED_AT_ONCE = 8192
 
 
 def index_vectors(
     workspace: Workspace, document_id: str | None = None, *, go_on: Callable[[], bool] = lambda: True
 ) -> int:
-    """Make the vectors of all shards that have none, or of one document's, as long as `go_on`. Returns for how many
-    shards. Questions go first. Without effect where the checkpoint has no passage encoder."""
+    """Make the vectors of all shards that have none, or of one document's, as long as `go_on`; then questions see them.
+    Returns for how many shards. Questions go first. Without effect where the checkpoint has no passage encoder."""
     encoder = workspace.loaded(any_memory=True).encoder
     if encoder is None:
         return 0
     catalogue, indexed = workspace.catalogue, 0
-    while shard_ids := catalogue.shards_without_vectors(
-        encoder=encoder.digest, document_id=document_id, most=_SHARDS_AT_ONCE
-    ):
-        for shard_id in shard_ids:
-            title, texts = _texts_of(catalogue, shard_id)
-            vectors = ShardVectors(workspace, title)
-            for text in texts:
-                if not go_on():
-                    return indexed
-                vectors.add(text)
-            vectors.store(shard_id)
-            indexed += 1
+    try:
+        while shards := catalogue.shards_without_vectors(
+            encoder=encoder.digest, document_id=document_id, most=_SHARDS_AT_ONCE
+        ):
+            for shard_id, of_document, title in shards:
+                vectors = ShardVectors(workspace, title)
+                for text in _texts_of(catalogue, shard_id, of_document):
+                    if not go_on():
+                        return indexed
+                    vectors.add(text)
+                vectors.store(shard_id)
+                indexed += 1
+    finally:
+        if indexed:
+            catalogue.show_vectors()
     return indexed
 
 
@@ -98,21 +98,19 @@ class ShardVectors:
 
 
 def take_title(workspace: Workspace, document: Document) -> None:
-    """Make the vectors of a small document anew, with its title; those of a larger one when the library is next opened
-    by a server."""
-    if document.num_blocks <= MOST_AT_ONCE and index_vectors(workspace, document.id):
-        workspace.catalogue.show_vectors()
+    """Make the vectors of a small document anew, with its title; those of a larger one when a server next opens the
+    library."""
+    if document.num_blocks <= MOST_AT_ONCE:
+        index_vectors(workspace, document.id)
 
 
-def _texts_of(catalogue: Catalogue, shard_id: int) -> tuple[str, list[str]]:
-    """The title of a shard's document, and the text of each block."""
+def _texts_of(catalogue: Catalogue, shard_id: int, document_id: str) -> list[str]:
     rows = catalogue.blocks_of_shard(shard_id)
     try:
-        title = catalogue.document(rows[0].document_id).title if rows else ""
-        text = catalogue.extracted_text(rows[0].document_id).text if rows else ""
+        text = catalogue.extracted_text(document_id).text
     except NoRow:  # it was deleted meanwhile
-        return "", []
-    return title, [text[row.start : row.end] for row in rows]
+        return []
+    return [text[row.start : row.end] for row in rows]
 
 
 def _codes(vectors_XE: Tensor) -> NDArray[np.uint8]:

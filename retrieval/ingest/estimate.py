@@ -152,7 +152,8 @@ def known_speed(workspace: Workspace, loaded: LoadedModel) -> float | None:
 
 
 def _measure(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:
-    """Tokens per second of one window; of the second, if there is one, as the first also pays for what is made once."""
+    """Tokens per second of one window, with a vector; of the second, if there is one, as the first also pays for what
+    is made once."""
     from model.inference.prefill import prefill  # the library opens without it
 
     per_window = loaded.model.config.window_blocks * loaded.model.config.tokens_per_block
@@ -163,5 +164,7 @@ def _measure(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> f
                 began = time.perf_counter()
                 for _block in prefill(loaded.model, window, kv_dtype=loaded.prefill_dtype):
                     pass
+                if loaded.encoder is not None:
+                    loaded.encoder.passages([loaded.model.decode(window)])
                 seconds, tokens = time.perf_counter() - began, len(window)
     return tokens / seconds

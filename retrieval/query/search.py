@@ -57,7 +57,8 @@ NAME_WEIGHT = 0.2
 is next to one that does, for 0.871 of 465 questions about files that nothing was made for; without them for 0.785."""
 VECTORS_PROPOSED = 64
 VECTOR_WEIGHT = 3.0
-"""Times the cosine of a block's vector with the question's, added to its score."""
+"""Times the cosine of a block's vector with the question's, added to its score. Of 478 questions about 86 documents
+that nothing was made for 0.705 are answered without vectors, 0.723 with 1.5, 0.749 with 3, before any is refused."""
 MOST_EXACT = 32
 """Blocks with the exact words of a query that come first; if more hold them, they tell nothing apart."""
 _BLOCKS_AT_ONCE = 256
@@ -106,8 +107,8 @@ class SearchResult:
     """Blocks found for a question, best first, by index in the snapshot.
 
     `scores_C`: gate mass (0..1, over all blocks in scope 1). With `ranks_by_tokens`: the late-interaction score and
-    what terms and names add to it, divided by the highest possible sum. `matched`: late-interaction scores alone, best
-    first; the decision is calibrated with these.
+    what terms, names and vectors add to it, divided by the highest possible sum. `matched`: late-interaction scores
+    alone, best first; the decision is calibrated with these.
     """
 
     question: EncodedQuestion
@@ -161,8 +162,8 @@ def find_blocks(
         parts_P = _blocks_of_named_parts(workspace, snapshot, text, question.asked.terms, held, ranking.indices)
         proposed_P = ranking.indices
         if len(proposed_P) < in_scope:
-            near = [] if vector_E is None else [snapshot.nearest(vector_E, VECTORS_PROPOSED, within)]
-            proposed_P = torch.cat([proposed_P, torch.from_numpy(held.proposed()), parts_P, *near]).unique()
+            near_P = snapshot.nearest(vector_E, VECTORS_PROPOSED, within)
+            proposed_P = torch.cat([proposed_P, torch.from_numpy(held.proposed()), parts_P, near_P]).unique()
         newest_first_C = proposed_P.sort(descending=True).values  # of equal scores the newest block wins
         titles_QC = titles.of(snapshot.documents_of(newest_first_C))
         matches = TokenMatches(snapshot, question.queries_QWGD)
@@ -171,15 +172,15 @@ def find_blocks(
     confidence = min(1.0, max(0.0, matched[0])) if matched else 0.0
     asked, weight = question.asked, term_weight(len(question.queries_QWGD), text)
     ranked_C, missing_of = _with_words(workspace, snapshot, asked.terms, held, newest_first_C, scores_C, weight)
-    if vector_E is not None:
-        ranked_C += VECTOR_WEIGHT * snapshot.lead(vector_E, newest_first_C)
+    near_C = VECTOR_WEIGHT * snapshot.lead(vector_E, newest_first_C)
+    ranked_C, most = ranked_C + near_C, 1 + weight + NAME_WEIGHT + max(near_C.tolist(), default=0.0)
     for index in parts_P.flip(0):  # the best last, so that it comes first
         ranked_C[newest_first_C == index] = ranked_C.amax() + 1e-3
     kept = ranked_C.argsort(descending=True, stable=True)[:count]
     # what a survey is asked for with ("summarise the report") need not stand in it
     missing = missing_of(kept) - asked.dates  # which have stood in other words already
     unmatched = 0.0 if asks_for_a_survey(text) else len(missing) / max(1, len(asked.terms - asked.dates))
-    indices_C, shares_C = newest_first_C[kept], (ranked_C[kept] / (1 + weight + NAME_WEIGHT)).clamp(0.0, 1.0)
+    indices_C, shares_C = newest_first_C[kept], (ranked_C[kept] / most).clamp(0.0, 1.0)
     return SearchResult(
         question, titles, indices_C, shares_C, tuple(matched), confidence, in_scope, max, unmatched, matches
     )

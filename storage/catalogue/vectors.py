@@ -29,15 +29,18 @@ class VectorRepository(Repository):
         with self._database.write(notify=False) as connection:
             mark_memory_changed(connection)
 
-    def shards_without_vectors(self, *, encoder: str, document_id: str | None = None, most: int) -> list[int]:
-        """Ids of shards that have none by this encoder with their document's title, oldest first."""
+    def shards_without_vectors(
+        self, *, encoder: str, document_id: str | None = None, most: int
+    ) -> list[tuple[int, str, str]]:
+        """Shards that have none by this encoder with their document's title, oldest first: id, document, title."""
         made = shard_vectors.c
         mine = (made.shard_id == shards.c.id) & (made.encoder == encoder) & (made.title == documents.c.title)
-        chosen = select(shards.c.id).join(documents, documents.c.id == shards.c.document_id)
+        chosen = select(shards.c.id, shards.c.document_id, documents.c.title)
+        chosen = chosen.join(documents, documents.c.id == shards.c.document_id)
         chosen = chosen.where(~exists(select(made.shard_id).where(mine)))
         if document_id is not None:
             chosen = chosen.where(shards.c.document_id == document_id)
-        return [row.id for row in self._rows(chosen.order_by(shards.c.id).limit(most))]
+        return [(row.id, row.document_id, row.title) for row in self._rows(chosen.order_by(shards.c.id).limit(most))]
 
     def vectors_held(self, *, encoder: str) -> dict[int, tuple[int, str]]:
         """By shard: its first block, and the title with which its vectors were made, where this encoder made them."""

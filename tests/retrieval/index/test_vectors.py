@@ -23,6 +23,7 @@ from retrieval.query.search import find_blocks
 from tests.retrieval.conftest import add
 from tests.retrieval.index.test_inverted_index import texts_of
 from tests.retrieval.query.test_token_ranking import by_tokens  # noqa: F401
+from tests.tiny_model import shipped_model
 
 PLAIN = "There are many forms, and they are sent by mail. "
 WIDTH = 8
@@ -186,3 +187,28 @@ def test_a_new_title_counts_at_once_in_a_small_document_and_later_in_a_large_one
     assert held(library) is renamed
     assert library.maintenance.index_blocks() == len(library.view.catalogue.shards())
     assert np.array_equal(codes(held(library)), codes(before))
+
+
+SPANISH = (
+    "El puente de la ciudad fue construido por ingenieros alemanes en el siglo pasado y une las dos orillas.",
+    "La biblioteca abre todos los días de la semana, salvo los domingos por la tarde, y presta libros a los niños.",
+    "Las copias en cinta fueron descartadas porque eran lentas y demasiado caras para una empresa tan pequeña.",
+    "El mercado vende pescado fresco, frutas del valle y pan de trigo desde las seis de la mañana.",
+    "Los trenes nocturnos salen del andén número cuatro y llegan a la frontera antes del amanecer.",
+    "La fábrica de vidrio cerró sus puertas después del incendio y hoy es un museo de arte moderno.",
+)
+
+
+def test_the_shipped_checkpoint_finds_what_is_asked_for_in_another_language(
+    open_library: Callable[..., Library], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = open_library(model=shipped_model())
+    for number, sentence in enumerate(SPANISH):
+        (tmp_path / f"{number}.txt").write_text(sentence)
+        add(library, tmp_path / f"{number}.txt")
+    questions = {"Why were tape backups rejected?": "cinta", "What became of the glassworks?": "museo"}
+    first = [library.search(question, 1)[0].text for question in questions]
+    assert all(word in text for word, text in zip(questions.values(), first, strict=True))
+    monkeypatch.setattr(search, "VECTOR_WEIGHT", 0.0)
+    first = [library.search(question, 1)[0].text for question in questions]
+    assert not all(word in text for word, text in zip(questions.values(), first, strict=True))

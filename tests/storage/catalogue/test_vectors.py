@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,19 +16,23 @@ def test_vectors_are_kept_by_encoder_until_their_document_is_deleted(tmp_path: P
     catalogue, store = open_home(tmp_path / "home")
     documents = [add_ready(catalogue, store, seed) for seed in (1, 2)]
     (first, *others), (second, *_) = (catalogue.shards(document.id) for document in documents)
+
+    def without(**given: Any) -> list[int]:
+        return [shard_id for shard_id, _, _ in catalogue.shards_without_vectors(**given)]
+
     everywhere = [shard.id for shard in catalogue.shards()]
-    assert catalogue.shards_without_vectors(encoder="a", most=10) == everywhere
+    assert without(encoder="a", most=10) == everywhere
     catalogue.put_vectors(first.id, b"12", encoder="a", title=documents[0].title)
     catalogue.put_vectors(second.id, b"34", encoder="a", title=documents[1].title)
-    assert catalogue.shards_without_vectors(encoder="a", document_id=documents[0].id, most=10) == [s.id for s in others]
-    assert catalogue.shards_without_vectors(encoder="b", most=1) == everywhere[:1]
+    assert without(encoder="a", document_id=documents[0].id, most=10) == [s.id for s in others]
+    assert catalogue.shards_without_vectors(encoder="b", most=1) == [(first.id, documents[0].id, documents[0].title)]
     assert catalogue.vectors_held(encoder="a") == {
         one.id: (one.first_block_id, document.title) for one, document in zip((first, second), documents, strict=True)
     }
     assert catalogue.vectors([first.id, second.id, 99], encoder="a") == {first.id: b"12", second.id: b"34"}
 
     catalogue.rename_document(documents[1].id, "Renamed")
-    assert second.id in catalogue.shards_without_vectors(encoder="a", most=10)
+    assert second.id in without(encoder="a", most=10)
     assert catalogue.vectors([second.id], encoder="a"), "they count until they are made again"
     catalogue.put_vectors(first.id, b"56", encoder="b", title="")
     assert catalogue.vectors(everywhere, encoder="a") == {second.id: b"34"}, "of another encoder they are replaced"
