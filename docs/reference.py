@@ -140,8 +140,9 @@ def large_libraries(shape: Shape) -> list[str]:
         rows.append(f"| {said} | {blocks:,.0f} | {' | '.join(sizes)} |")
     return [
         "## Large libraries",
-        "The landmarks of all blocks are searched at every question. With the shipped checkpoint they are held in RAM "
-        "up to 32,768 blocks (some two million tokens); beyond, they lie in `index/landmarks.map`, which is mapped. "
+        "The landmarks of all blocks are searched at every question, and the vectors, of 6 bytes a token, which are "
+        "in RAM from the first question on. With the shipped checkpoint landmarks are held in RAM up to 32,768 blocks (some two million "
+        "tokens); beyond, they lie in `index/landmarks.map`, which is mapped. "
         "What a question reads of it, the codes, should fit into free memory, which the system may take back. Recently "
         "read blocks are held in RAM up to `CAIRN_BLOCK_CACHE_BYTES`. Computed for full blocks; real documents "
         "have some two tokens a block less. Words of blocks, by which rare ones are found, take 7 bytes a token more, "
