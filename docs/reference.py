@@ -141,10 +141,10 @@ def large_libraries(shape: Shape) -> list[str]:
     return [
         "## Large libraries",
         "The landmarks of all blocks are searched at every question, and the vectors, of 6 bytes a token, which are "
-        "in RAM from the first question on. With the shipped checkpoint landmarks are held in RAM up to 32,768 blocks (some two million "
-        "tokens); beyond, they lie in `index/landmarks.map`, which is mapped. "
-        "What a question reads of it, the codes, should fit into free memory, which the system may take back. Recently "
-        "read blocks are held in RAM up to `CAIRN_BLOCK_CACHE_BYTES`. Computed for full blocks; real documents "
+        "in RAM from the first question on. With the shipped checkpoint landmarks are held in RAM up to 32,768 blocks "
+        "(some two million tokens); beyond, they lie in `index/landmarks.map`, which is mapped. What a question reads "
+        "of it, the codes, should fit into free memory, which the system may take back. Recently read blocks are held "
+        "in RAM up to `CAIRN_BLOCK_CACHE_BYTES`. Computed for full blocks; real documents "
         "have some two tokens a block less. Words of blocks, by which rare ones are found, take 7 bytes a token more, "
         "in the catalogue. Measured up to 10.2 million real tokens: 3.4 GB, opening in 5 ms as ever, the first word of "
         "a new question after 1.36 times as long as among a hundred thousand "
