@@ -50,7 +50,6 @@ from retrieval.query.question import Question
 from retrieval.query.rank import candidate_sentences, quotable_blocks, quote_best, score_sentences
 from retrieval.query.retrieve import retrieve
 from retrieval.query.sentences import Quotation
-from retrieval.query.whole_lists import with_whole_lists
 from retrieval.types.answers import DEFAULT_K
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,7 +106,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         raise ValueError("This checkpoint has no reader, so there is nothing to weigh.")
     question = Question(text=row["question"], k=DEFAULT_K, anyway=True)
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = with_whole_lists(passages, retrieve(workspace, index, snapshot, question))
+        retrieved = retrieve(workspace, index, snapshot, question)
         found, candidates = retrieved.search_result, retrieved.candidates
         quotable = quotable_blocks(workspace, passages, candidates)
         sentences = candidate_sentences(

@@ -27,7 +27,7 @@ _ROW = re.compile(r"\S: \S.*; .*\S: \S")  # of a table: cells behind the names o
 _TERM = re.compile(
     r"[ \t]*(?:-{1,2}[A-Za-z0-9?][^\n;]{0,90}(?<![.!?])|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:[ \t]+\[\w+\])?):?"
 )
-_LONGEST_ROW, _LONGEST_FIELD = 800, 180  # characters
+_LONGEST_ROW = 800  # characters
 _NAMED_CELL = re.compile(r"([^\s:;][^:;!?…\n]{0,99}): \S")
 _SENTENCE_WITHIN = re.compile(r"[.!?…]\s+[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
@@ -101,12 +101,6 @@ def column_names(line: str) -> list[str]:
     cells = line.split("; ") if "; " in line else []
     names = [found[1] for cell in cells if (found := _NAMED_CELL.match(cell)) and not _SENTENCE_WITHIN.search(found[0])]
     return names if len(names) > 1 and 2 * len(names) > len(cells) else []
-
-
-def is_field(line: str) -> bool:
-    """Whether a line is a field of a form: a label and its value ("Due date: 13 September 2026.")."""
-    named = _NAMED_CELL.match(line) if len(line) <= _LONGEST_FIELD and "\n" not in line.strip() else None
-    return named is not None and _SENTENCE_WITHIN.search(named[0]) is None
 
 
 def is_term(line: str) -> bool:

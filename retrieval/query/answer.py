@@ -31,7 +31,6 @@ from retrieval.query.question import Question
 from retrieval.query.retrieve import Retrieved, retrieve
 from retrieval.query.search import hits_of
 from retrieval.query.sentences import Quotation
-from retrieval.query.whole_lists import with_whole_lists
 from retrieval.types.answers import (
     NOTHING_FOUND,
     Answer,
@@ -70,7 +69,6 @@ class Answerer:
             selector = AnswerSelector(self._workspace, self._index, self._passages, self._question)
             retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
             self._passages.blocks(retrieved.block_ids)  # read once and kept, for all that follows
-            retrieved = with_whole_lists(self._passages, retrieved)
             draft = draft_from_rows(self._workspace, self._passages, retrieved)
             if draft is not None:
                 yield from draft.tokens

@@ -17,7 +17,6 @@ from retrieval.query.draft import AnswerSelector
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
 from retrieval.query.retrieve import retrieve, whole_scope
-from retrieval.query.whole_lists import with_whole_lists
 from retrieval.types.answers import DEFAULT_POSITIONS, Answer, BlockEffect, PassageEffect, QuotedSentence
 from retrieval.types.records import Scope
 
@@ -62,7 +61,7 @@ def _quoted(
     builder = builder.for_one_question()
     workspace.loaded()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = with_whole_lists(builder, retrieve(workspace, index, snapshot, question))
+        retrieved = retrieve(workspace, index, snapshot, question)
         left_out = snapshot.indices_of_blocks(question.without)
         selector = AnswerSelector(workspace, index, builder, question)
         draft = selector.decide(retrieved.over(retrieved.candidates.without(left_out)))

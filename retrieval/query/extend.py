@@ -1,7 +1,7 @@
-"""A quotation made whole: its continuation, its antecedent, and where a list goes on. Grammar, not weighing.
+"""A quotation made whole: its continuation and its antecedent. Grammar, not weighing.
 
 - A sentence that introduces a list is quoted with its continuation: the items behind "are as follows:" or under a
-  heading, the rows behind a caption.
+  heading.
 - A sentence that refers back is quoted with its antecedent: "For this reason, ..." says nothing without the reason.
 """
 
@@ -16,10 +16,6 @@ _MARK = r"(?:[•▪◦‣·●○■□➢✓❖→–—*-]\s+|o\s+(?=[A-Z])|\
 # An item goes on in lines that begin with a letter, or are indented and have no mark of their own.
 _WORDS = rf"{_MARK}\S[^\n]*(?:\n(?:(?=[a-z])|[ \t]+(?![ \t]|{_MARK}))[^\n]*)*"
 _ITEM = re.compile(rf"\s*{_WORDS}", re.I)
-_ITEM_OF_LINES = re.compile(rf"^[ \t]*{_WORDS}", re.I | re.M)
-_ROW = re.compile(r"\s*[^\n:;]{1,100}: [^\n;]{0,300};[^\n:]{0,100}: [^\n]*")
-_COLUMN_NAMES = re.compile(r"\s*[^\n]*\t[^\n]*(?=\n)")
-_CAPTION = re.compile(r"(?:table|tab\.|tabelle|tableau|tabla)\s+[\w.-]{1,8}[.:]?(?:\s|$)", re.I)
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _LONGEST_HEADING = 80
 _ENDS = (".", "!", "?", "…", ";", ",")
@@ -35,34 +31,15 @@ def continuation_end(text: str, start: int, stop: int, limit: int | None = None)
     none."""
     limit = min(start + LONGEST_CONTINUATION, len(text) if limit is None else limit)
     said = text[start:stop].rstrip()
-    is_caption = bool(_CAPTION.match(said))
     is_heading = len(said) <= _LONGEST_HEADING and not said.endswith(_ENDS) and not is_item(said)
-    if not (said.endswith(":") or is_caption or is_heading):
+    if not (said.endswith(":") or is_heading):
         return stop
-    end = stop
-    if is_caption and (names := _COLUMN_NAMES.match(text, end)) is not None:
-        end = names.end()
-    items = 0
-    pattern = _ROW if is_caption else _ITEM
-    while (item := pattern.match(text, end)) is not None and item.end() <= limit:
+    end, items = stop, 0
+    while (item := _ITEM.match(text, end)) is not None and item.end() <= limit:
         if _BLANK_LINES.search(text, end, item.start() + 4):
             break
         end, items = item.end(), items + 1
-    fewest = 1 if said.endswith(":") or is_caption else 2
-    return end if items >= fewest else stop
-
-
-def goes_on(text: str, position: int) -> bool:
-    """Whether a list that begins before `position` has an item, or a part of one, behind it."""
-    before: int | None = None
-    for item in _ITEM_OF_LINES.finditer(
-        text, max(0, position - LONGEST_CONTINUATION), min(len(text), position + LONGEST_CONTINUATION)
-    ):
-        follows = before is not None and not text[before : item.start()].strip()
-        if item.end() > position:
-            return item.start() < position or (follows and not _BLANK_LINES.search(text, before or 0, item.start()))
-        before = item.end()
-    return False
+    return end if items >= (1 if said.endswith(":") else 2) else stop
 
 
 LONGEST_ANTECEDENT = 300

@@ -20,7 +20,7 @@ from model.inference.constrained_decoding import TokenPlace
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.span_reader import FoundSpan, ReadPassage, SpanReading
 from model.scoring.late_interaction import score
-from model.scoring.sentences import is_field, is_question, is_row, may_answer
+from model.scoring.sentences import is_question, is_row, may_answer
 from retrieval.engine.workspace import Workspace
 from retrieval.index.snapshot import MemoryIndex, naming_damage
 from retrieval.index.terms import half_width
@@ -135,7 +135,7 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     chosen = list(_best_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]  # this sentence is quoted
     if spans is not None and not _is_whole(best[1]):
-        beside_S = _without(scores_S, sentences.others)
+        beside_S = scores_S
         if scored.is_sure(best[0]):
             beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
         best = _with_context(items, beside_S, best)
@@ -213,10 +213,9 @@ def _best_of_different_wording(
 
 
 def _is_whole(sentence: Sentence) -> bool:
-    """Whether a sentence is quoted without what stands around it: a row, a field of a form, and what announces a list,
-    which it is quoted with. Of 958 questions, 40 are guesses at fields: alone 20.75 of them are right, 26 with what
-    stands around them, which is hard to read."""
-    return bool(sentence.continuation) or is_row(sentence.text) or is_field(sentence.text)
+    """Whether a sentence is quoted without what stands around it: a row, and what announces a list, which it is quoted
+    with."""
+    return bool(sentence.continuation) or is_row(sentence.text)
 
 
 def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:

@@ -68,15 +68,6 @@ class Candidates:
         padded = torch.cat((scores_F, torch.zeros(1)))
         return padded[torch.tensor(self.rank_C, dtype=torch.long).clamp_max(len(scores_F))]
 
-    def with_more(self, indices: Sequence[int]) -> Candidates:
-        """With other blocks of the snapshot, which may be quoted and rank last."""
-        old, more_P = self.indices_C.tolist(), torch.tensor(indices, dtype=torch.long)
-        rank = dict(zip(old, self.rank_C, strict=True))
-        indices_C = _distinct(self.indices_C, more_P)
-        quotable_C = torch.isin(indices_C, torch.cat((self.indices_C[self.quotable_C], more_P)))
-        ranks = [rank.get(index, max(self.rank_C, default=0)) for index in indices_C.tolist()]
-        return Candidates(self.snapshot, indices_C, quotable_C, ranks)
-
     def without(self, indices: Tensor) -> Candidates:
         """Without some blocks of the snapshot."""
         kept_C = ~torch.isin(self.indices_C, indices)
