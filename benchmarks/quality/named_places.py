@@ -6,10 +6,12 @@ Of every document of the library in DIR (as `quality/held_out.py` leaves it) so 
 
 - `section`, `part`: what stands between a line of a number and a title ("4.2 Payment", "Rule 8. Fuel") and the next,
   if the number heads one line only. "What does section 4.2 of TITLE say?"
+- `option`: what a manual says under an option of one letter ("-P"), if it has one of the same letter in the other case
+  too. "What does -P do, according to TITLE?"
 - `month`, `4.3.2004`, ...: a row of a sheet that begins with a day in figures, and one of its columns. "What is PRICE
   in March 2004, according to TITLE?"; where a month has several, "on 4.3.2004", in each way to write it
 
-An answer is right if at least half of what it quotes stands there.
+An answer is right if at least half of what it quotes stands there; of an option, if that begins there.
 """
 
 import argparse
@@ -36,6 +38,7 @@ LINES = {
     ),
     "part": re.compile(r"^[ \t]*(Article|Rule|Step|Clause|Artikel|Chapter|Appendix|§) ?(\d{1,2})\b.{0,80}$", re.M),
 }
+OPTION = re.compile(r"^([ \t]*)(-[A-Za-z])\b.*$", re.M)
 DAY = re.compile(r"^[^:;\n]{2,30}: (?:(\d{4})([-/])(\d\d)\2(\d\d)|(\d\d)\.(\d\d)\.(\d{4})); (.+)$", re.M)
 WRITTEN = {
     "4 March 2004": "{day} {english} {year}",
@@ -61,17 +64,24 @@ def main() -> None:
         for document in sorted(library.documents.list(), key=lambda one: one.source):
             text = "\n".join(page.text for page in library.documents.read(document.id))
             title = document.title or document.source
-            for kind in (*LINES, "month", *WRITTEN):
-                found = sorted(parts(text, title, kind) if kind in LINES else days(text, title, kind, drawn))
+            for kind in ("option", *LINES, "month", *WRITTEN):
+                found = sorted(places(text, title, kind, drawn))
                 some = drawn.sample(found, min(arguments.each, len(found)))
                 documents[kind] += bool(some)
                 asked[kind] += len(some)
                 for question, place in some:
                     answer = list(library.ask(question))[-1]
                     quoted = answer.quotation.passage if answer.found and answer.quotation else None
-                    right[kind] += bool(quoted and quoted.document_id == document.id and within(quoted.text, place))
+                    is_right = begins_in if kind == "option" else within
+                    right[kind] += bool(quoted and quoted.document_id == document.id and is_right(quoted.text, place))
     for kind, count in (+asked).items():  # those that some document has
         print(f"{kind}: {right[kind]} of {count} right ({right[kind] / count:.2f}), of {documents[kind]} documents")
+
+
+def places(text: str, title: str, kind: str, drawn: random.Random) -> Iterator[Place]:
+    if kind == "option":
+        return options(text, title)
+    return parts(text, title, kind) if kind in LINES else days(text, title, kind, drawn)
 
 
 def parts(text: str, title: str, kind: str) -> Iterator[Place]:
@@ -81,6 +91,16 @@ def parts(text: str, title: str, kind: str) -> Iterator[Place]:
         if SHORTEST < following.start() - line.end() < LONGEST and times[line.groups()] == 1:
             name = f"{line[1] or 'section'} {line[2]}".lower()
             yield f"What does {name} of {title} say?", text[line.start() : following.start()]
+
+
+def options(text: str, title: str) -> Iterator[Place]:
+    lines = list(OPTION.finditer(text))
+    times = Counter(line[2] for line in lines)
+    for line, following in zip(lines, lines[1:], strict=False):
+        place = text[line.start() : following.start()]
+        alone = times[line[2]] == 1 and times[line[2].swapcase()] == 1
+        if alone and len(line[1]) == len(following[1]) and len(place) < LONGEST:
+            yield f"What does {line[2]} do, according to {title}?", place
 
 
 def days(text: str, title: str, kind: str, drawn: random.Random) -> Iterator[Place]:
@@ -99,6 +119,10 @@ def days(text: str, title: str, kind: str, drawn: random.Random) -> Iterator[Pla
             written = WRITTEN.get(kind, "").format(year=year, month=month, day=day, **names)
             when = f"on {written}" if written else f"in {names['english']} {year}"
             yield f"What is {drawn.choice(columns)} {when}, according to {title}?", row[0]
+
+
+def begins_in(quoted: str, place: str) -> bool:
+    return " ".join(place.split())[:60] in " ".join(quoted.split())
 
 
 def within(quoted: str, place: str) -> bool:

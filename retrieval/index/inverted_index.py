@@ -29,7 +29,7 @@ from retrieval.index.headings import Headings
 from retrieval.index.terms import SMALL_WORDS, crossing_terms, term_id, terms_of
 from storage.errors import NotFound as NoRow
 
-TERM_INDEX_VERSION = 7
+TERM_INDEX_VERSION = 8
 """Version of what is indexed: `terms.terms_of`, `terms.term_id`, `headings.Headings`. Another one indexes everything
 again."""
 PROPOSED = 64

@@ -25,6 +25,7 @@ SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 """Words that do not tell what a sentence is about."""
 _TERM = re.compile(r"(?:(?<![^\s(\[“\"'‘`])--?)?[^\W_]+(?:[-–−.&/+#_:][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
+_CAPITAL_OPTION = re.compile(r"(?<![^\s(\[“\"'‘`])(-[A-Z])(?![^\W_])")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
 """Letters of scripts that set no spaces between words: Thai, Japanese, Chinese; Korean ends words with particles."""
 MONTH_NAMES = "january february march april may june july august september october november december"
@@ -58,20 +59,21 @@ _SAME = str.maketrans(
 
 def asked_terms(question: str) -> set[str]:
     """Terms of a question, without small words."""
-    return {_form(word) for word in _words(folded(question)) if word not in SMALL_WORDS}
+    return {_form(word) for word in _words(question) if word not in SMALL_WORDS}
 
 
 def terms_of(text: str) -> set[str]:
     """All terms of a text, the parts of compound ones, and its dates."""
-    words = set(_words(folded(text)))
-    parts = {part for word in words if not word.isalnum() for part in _PART.findall(word)}
+    words = set(_words(text))
+    parts = {part for word in words if not word.isalnum() for part in _PART.findall(word.lower())}
     return {_form(word) for word in words | parts} | dates_in(text)
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words of a folded text; of a script without spaces its pairs of letters, as words of it are two letters long,
-    most of them."""
-    for word in _TERM.findall(text):
+    """The words of a text, folded but for options of one letter, as -P is another than -p; of a script without spaces
+    its pairs of letters, as words of it are two letters long, most of them."""
+    pieces = _CAPITAL_OPTION.split(text)  # every second is such an option
+    for word in _TERM.findall("".join(piece if at % 2 else folded(piece) for at, piece in enumerate(pieces))):
         if word.isascii() or _UNSPACED.search(word) is None:
             yield word
             continue

@@ -80,8 +80,17 @@ class Sentences:
 
     @cached_property
     def numbered(self) -> list[bool]:
-        """Whether a sentence stands in a part that the question names by its number."""
-        return in_numbered(self.asked.text, self.texts, self.documents, [each.start for each in self.items])
+        """Whether a sentence stands in a part that the question names; of several documents with one, in that which
+        it calls by name most."""
+        there = in_numbered(self.asked.text, self.texts, self.documents, [each.start for each in self.items])
+        called = self.named.tolist()
+        most = max((share for share, is_there in zip(called, there, strict=True) if is_there), default=0.0)
+        return [is_there and share == most for share, is_there in zip(called, there, strict=True)]
+
+    @cached_property
+    def named(self) -> Tensor:
+        """See `name_match`."""
+        return name_shares(self.asked.terms, self.names or [""] * len(self.items))
 
     @cached_property
     def earlier(self) -> dict[int, list[int]]:
@@ -114,7 +123,7 @@ def late_interaction(sentences: Sentences) -> Tensor:
 
 def name_match(sentences: Sentences) -> Tensor:
     """0..1: the share of the question's distinguishing words that the name of a sentence's document contains."""
-    return name_shares(sentences.asked.terms, sentences.names or [""] * len(sentences.items))
+    return sentences.named
 
 
 def later_version(sentences: Sentences) -> Tensor:

@@ -31,7 +31,7 @@ from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.exact_text import blocks_holding
 from retrieval.index.inverted_index import Postings, postings_of
 from retrieval.index.snapshot import MemoryIndex, naming_damage, scope_indices
-from retrieval.index.terms import described_name, terms_of
+from retrieval.index.terms import asked_terms, described_name, terms_of
 from retrieval.index.title_keys import TitleMatches
 from retrieval.query.decide import confidence_of
 from retrieval.query.numbered import blocks_of_parts, named_parts
@@ -202,7 +202,8 @@ def _blocks_of_named_parts(
     """Indices of blocks that begin a part which the question names by its number, in documents that it calls by name
     before others, and of these in the one that landmarks propose first."""
     named = named_parts(text)
-    holding = [held.indices_of[number] for _, number in named if number in held.indices_of]
+    terms = {term for _, number in named for term in asked_terms(number)}
+    holding = [held.indices_of[term] for term in terms if term in held.indices_of]
     if not holding:
         return torch.zeros(0, dtype=torch.long)
     indices_P = torch.from_numpy(np.unique(np.concatenate(holding)))

@@ -1,4 +1,4 @@
-"""Parts that a question names by their number."""
+"""Parts that a question names: by their number, or as an option."""
 
 from __future__ import annotations
 
@@ -82,3 +82,46 @@ def test_a_part_named_by_its_number_is_found_whatever_it_is_about(contracts):
     for town, number, times in (("Bergen", "3.7", 27), ("Skagen", "5.10", 50), ("Skagen", "1.1", 1)):
         (first, *_) = contracts.search(f"What does section {number} of the {town} contract say?", k=4)
         assert first.source == f"{town}.txt" and f"counted {times} times" in first.text
+
+
+MANUAL = """rsync(1)
+
+OPTIONS
+  -p, --perms
+      Permissions are kept, unlike with -P.
+
+  -P     the same as --partial --progress
+
+  --partial
+      A file that was sent in part is kept.
+
+  -a, --archive  This keeps nearly everything.
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "begins"),
+    [
+        ("What does -p do?", "  -p, --perms"),
+        ("What does the option -P do?", "  -P     the"),
+        ("rsync --partial", "  --partial\n"),
+        ("Was macht --archive?", "  -a, --archive"),
+        ("What does -x do?", None),
+    ],
+)
+def test_an_option_is_explained_from_its_line_to_the_next_option_in_its_own_case(question, begins):
+    heads = ["  -p, --perms", "  -P     the", "  --partial\n", "  -a, --archive"]
+    starts = [MANUAL.index(head) for head in heads] + [MANUAL.index("Permissions"), MANUAL.index("A file")]
+    belongs = [*heads, heads[0], heads[2]]
+    found = in_numbered(question, {"d": MANUAL}, ["d"] * len(starts), starts)
+    assert found == [of == begins for of in belongs]
+
+
+def test_an_option_is_looked_for_in_the_manual_that_is_named(open_library, tmp_path):
+    library = open_library(model=shipped_model())
+    for name, does in (("tarry", "waits for the moon"), ("marry", "asks the parson")):
+        options = "\n\n".join(f"  -{letter}     {does} {at} times" for at, letter in enumerate("abcdPpqrst", 2))
+        (tmp_path / f"{name}.txt").write_text(f"{name}(1)\n\nOPTIONS\n\n{options}\n")
+        library.jobs.run(library.documents.submit(tmp_path / f"{name}.txt").id)
+    for name, option, said in (("marry", "-P", "asks the parson 6"), ("tarry", "-p", "waits for the moon 7")):
+        assert said in list(library.ask(f"What does {option} do in {name}?"))[-1].text
