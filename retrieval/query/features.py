@@ -75,8 +75,8 @@ class Sentences:
 
     @cached_property
     def terms(self) -> list[set[str]]:
-        """The terms of each sentence and of what it refers back to."""
-        return [terms_of(f"{each.antecedent_text} {each.text}") for each in self.items]
+        """The terms of each sentence."""
+        return [terms_of(each.text) for each in self.items]
 
     @cached_property
     def numbered(self) -> list[bool]:

@@ -10,7 +10,7 @@ Axes: Q question tokens, C candidate blocks, L tokens in a block, S sentences.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -31,13 +31,12 @@ from retrieval.query.search import SearchResult
 from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
 from retrieval.query.versions import named_alike
 
-LONGEST_WITH_CONTEXT = 400
+LONGEST_WITH_CONTEXT = 500
 """Characters of a sentence with what is quoted around it."""
-NEARLY = 8.0
-"""A sentence beside a sure one is quoted along if its score is at most so much lower. Of 986 questions about 155
-documents that neither reader was taught by, before any is refused, 0.723 are answered with sure sentences alone, 0.751
-with 6, 0.755 with 8 (0.000 to 0.007 more; 272 characters instead of 240), 0.758 with all that fits (300); of 168 of the
-fourth set, which did not choose it, 0.632, 0.638, 0.644, 0.644."""
+NEARLY = 6.0
+"""A sentence beside a sure one is quoted along if its score is at most so much lower. Of 731 questions about documents
+that neither reader was taught by, before any is refused, 0.784 are answered with 400 characters and 8, 0.796 with 500
+and 6 (0.004 to 0.020 more), with as much quoted (313 and 310 characters)."""
 MOST_AROUND = 12
 """Sentences around the best that are not offered once more beside it."""
 OTHER_SENTENCES = 3
@@ -45,8 +44,8 @@ OTHER_SENTENCES = 3
 _HEAD = 200  # characters at the beginning of a document, where its header and its heading stand
 
 Read = Callable[[Sequence[ReadPassage]], SpanReading]
-_Choice = tuple[int, Sentence, range]
-"""Number of a sentence, what to quote for it, and its answer span in tokens."""
+_Choice = tuple[int, list[TokenPlace], range]
+"""Number of a sentence, the tokens to quote for it, and which of them are its answer span."""
 
 
 def sentences_of(
@@ -134,33 +133,32 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
         answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
     chosen = list(_best_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
     best = chosen[0]  # this sentence is quoted
-    if spans is not None and not _is_whole(best[1]):
+    if spans is not None and not _is_whole(items[best[0]]):
         beside_S = scores_S
         if scored.is_sure(best[0]):
             beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
         best = _with_context(items, beside_S, best)
-        quoted = {*best[1].antecedent, *best[1].continuation}
-        chosen = [best, *(each for each in chosen[1:] if each[1].places[0] not in quoted)]
+        quoted = set(best[1])
+        chosen = [best, *(each for each in chosen[1:] if each[1][0] not in quoted)]
     called = [sentences.titles.get(one, "") for one in sentences.documents]
     earlier = [one for one in sentences.earlier.get(best[0], []) if named_alike(called[one], called[best[0]])]
     said_before = max(earlier, key=lambda number: scores_S[number], default=None)
     shown = [each for each in chosen if each[0] != said_before][:count]
     if said_before is not None:
-        shown.append((said_before, items[said_before], answer_spans[said_before]))
+        shown.append((said_before, _places(items[said_before]), answer_spans[said_before]))
     return [
-        replace(
-            sentence.quoted(
-                span,
-                float(matches_S[number]),
-                None if spans is None else spans[number].probability,
-                sentences.p_none,
-            ),
+        Quotation(
+            places,
+            span,
+            float(matches_S[number]),
+            None if spans is None else spans[number].probability,
+            sentences.p_none,
             share=float(shares_S[number]),
             features=scored.answer_features(number),
             sure=scored.is_sure(number),
             earlier_version=number == said_before,
         )
-        for number, sentence, span in shown
+        for number, places, span in shown
     ]
 
 
@@ -208,8 +206,14 @@ def _best_of_different_wording(
             continue
         if (wording := _wording(sentence.text)) not in wordings:
             wordings.add(wording)
-            quoted.update(sentence.antecedent + sentence.places + sentence.continuation)
-            yield number, sentence, span
+            places = _places(sentence)
+            quoted.update(places)
+            yield number, places, span
+
+
+def _places(sentence: Sentence) -> list[TokenPlace]:
+    """Of its tokens and its continuation's."""
+    return sentence.places + sentence.continuation
 
 
 def _is_whole(sentence: Sentence) -> bool:
@@ -225,7 +229,8 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
     Of 329 questions about documents that nothing was made for, before any is refused, 0.698 are answered by the
     sentence alone, 0.743 with surroundings for guesses, 0.790 with surroundings for all.
     """
-    number, best, span = choice
+    number, _, span = choice
+    best = items[number]
     first, last = number, number
     while True:
         around = [at for at in (first - 1, last + 1) if 0 <= at < len(items) and items[at].run == best.run]
@@ -240,11 +245,9 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             break
         at = max(fits, key=lambda at: (fits[at], at))
         first, last = min(first, at), max(last, at)
-    around_it = (place for each in items[first : last + 1] for place in (*each.places, *each.continuation))
-    places = list(dict.fromkeys(around_it))
-    begins, ends = places.index(best.places[0]), places.index(best.places[-1]) + 1
-    before = places[:begins] if first < number else best.antecedent
-    return number, replace(best, places=places[begins:ends], antecedent=before, continuation=places[ends:]), span
+    places = list(dict.fromkeys(place for each in items[first : last + 1] for place in _places(each)))
+    begins = places.index(best.places[0])
+    return number, places, range(begins + span.start, begins + span.stop)
 
 
 def _wording(text: str) -> str:

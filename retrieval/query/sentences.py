@@ -17,15 +17,13 @@ from torch.nn.utils.rnn import pad_sequence
 from model.inference.constrained_decoding import QuoteSource, TokenPlace, word_starts
 from model.reading.ranker import AnswerFeatures
 from model.scoring.sentences import sentence_borders
-from retrieval.query.extend import continuation_end, is_antecedent, refers_back
+from retrieval.query.extend import continuation_end
 from retrieval.query.passage_spans import Hit
 from storage.records import Block
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
     from model.reading.span_reader import FoundSpan
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,7 @@ class PlacedBlock:
 @dataclass(frozen=True)
 class Sentence:
     """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `antecedent`: tokens of the sentence that it refers back to, quoted before it; `continuation`: tokens of the list
-    that it introduces, quoted behind it."""
+    `continuation`: tokens of the list that it introduces, quoted behind it."""
 
     places: list[TokenPlace]
     text: str
@@ -69,15 +66,7 @@ class Sentence:
     start: int
     stop: int
     ends: list[int]
-    antecedent: list[TokenPlace]
     continuation: list[TokenPlace]
-    antecedent_text: str = ""
-
-    def quoted(self, answer_span: range, score: float, probability: float | None, p_none: float | None) -> Quotation:
-        """With antecedent and continuation; `answer_span` counts from its own first token."""
-        first = len(self.antecedent)
-        places = self.antecedent + self.places + self.continuation
-        return Quotation(places, range(first + answer_span.start, first + answer_span.stop), score, probability, p_none)
 
     def tokens_within(self, span: FoundSpan) -> range:
         """Its tokens that hold characters of a span."""
@@ -91,9 +80,7 @@ def sentences_of_run(
     first, last = placed[0].start, placed[-1].end
     # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
     low, high = max(0, first - 200), min(len(text), last + 200)
-    before: Span | None = None
     for start, stop in sentence_borders(text, low, high):
-        previous, before = before, (start, stop)
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
@@ -102,27 +89,8 @@ def sentences_of_run(
             places, ends = zip(*tokens, strict=True)
             more = _tokens_within(placed, run, stop, continuation_end(text, start, stop, last))
             continuation = [place for place, _ in more if place not in places]
-            antecedent, antecedent_text = [], ""
-            if whole and previous is not None and first <= previous[0] and _leans(text, *previous, start, stop):
-                antecedent = [place for place, _ in _tokens_within(placed, run, *previous) if place not in places]
-                antecedent_text = text[slice(*previous)]
             start, stop = max(start, first), min(stop, last)
-            yield Sentence(
-                list(places),
-                text[start:stop],
-                run[0],
-                start,
-                stop,
-                list(ends),
-                antecedent,
-                continuation,
-                antecedent_text,
-            )
-
-
-def _leans(text: str, before: int, ended: int, start: int, stop: int) -> bool:
-    """Whether the sentence `start` .. `stop` refers back to the one `before` .. `ended`."""
-    return refers_back(text[start:stop]) and is_antecedent(text, before, ended, start)
+            yield Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), continuation)
 
 
 def _tokens_within(

@@ -1,6 +1,6 @@
 """What is quoted together with the sentence that announces it."""
 
-from retrieval.query.extend import LONGEST_CONTINUATION, continuation_end, is_item
+from retrieval.query.extend import LONGEST_CONTINUATION, continuation_end
 
 LIST = """Use the following tools:
 • a hammer
@@ -29,15 +29,3 @@ def test_of_a_long_list_as_many_items_are_quoted_as_fit():
 def test_indented_lines_belong_to_the_item_above_them():
     text = "There are two:\n\n* Tier 1: many. The\n  Build Group tests it.\n* Tier 2: few.\n  - a branch\n\n  Apart."
     assert text[: continuation_end(text, 0, text.index(":") + 1)].endswith("- a branch")
-
-
-def test_a_heading_announces_a_list_of_two_items_or_more() -> None:
-    text = "Agenda\n● Welcome\n● News\n\nWho comes is welcome."
-    assert text[: continuation_end(text, 0, len("Agenda"))] == "Agenda\n● Welcome\n● News"
-    single = "Agenda\n● Welcome\n\nWho comes is welcome."
-    assert continuation_end(single, 0, len("Agenda")) == len("Agenda")
-    prose = "It is closed.\n● Welcome\n● News"
-    assert continuation_end(prose, 0, len("It is closed.")) == len("It is closed."), (
-        "a whole sentence announces nothing"
-    )
-    assert continuation_end(text, 7, 16) == 16 and is_item(text[7:16]), "nor does an item"
