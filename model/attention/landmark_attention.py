@@ -168,7 +168,7 @@ def _read_by_kernel(
     groups, num_queries = blocks.ids_BGXS.shape[1], logits_BHQK.shape[2]
     outs_BGXRND, gates_BGXRN = read_chosen_blocks(
         policy.voter_rows(blocks.queries_BHQD, groups), blocks.keys_BGXSLD, blocks.values_BGXSLD, blocks.lengths_BGXS,
-        scaling=scaling, has_landmarks=True,
+        scaling=scaling,
     )  # fmt: skip
     if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
         gates_BGXRN = gates_BGXRN.masked_fill(without_BGXS.unsqueeze(3), MASKED)
