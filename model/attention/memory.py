@@ -37,14 +37,12 @@ class Selection:
     ids_BHQS: Tensor
     """Chosen blocks by their number in the reader, ascending."""
     gate_BHQS: Tensor
-    """Attention mass on each chosen block."""
-    local_BHQ: Tensor
-    """Attention mass left on the local window: gate.sum(-1) + local == 1."""
+    """Attention mass on each chosen block; the rest of 1 is on the local window."""
 
     def one_query(self, row: int) -> "Selection":
         """The part of one query; negative rows count from the end."""
         at = slice(row, row + 1 or None)
-        return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at], self.local_BHQ[:, :, at])
+        return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at])
 
 
 class MemoryReader(Protocol):

