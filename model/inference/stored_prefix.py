@@ -26,7 +26,7 @@ from model.attention.plain_attention import PlainContext
 from model.attention.rotary import rotate
 from model.checkpoint.chat_model import ChatModel
 from model.errors import ModelError
-from model.inference.generate import Sampling, TextStream, pick
+from model.inference.generate import Sampling, TextStream, likeliest
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +220,7 @@ class AnswerPiece:
     text: str
     """Text that became final with this token."""
     logprob: float | None
-    """Natural logarithm of its probability, before temperature."""
+    """Natural logarithm of its probability."""
     segment_mass: tuple[float, ...]
     """Share of attention on each segment when it was chosen: the mean over layers and heads."""
 
@@ -232,7 +232,7 @@ def write_answer(
 
     output: that of `read_question`. Returns how it ended.
     """
-    model, random = text.model, torch.Generator().manual_seed(sampling.seed)
+    model = text.model
     stream = TextStream(model.decode, sampling.stop)
     ending: Ending = "length"
     for count in range(1, sampling.max_tokens + 1):
@@ -240,7 +240,7 @@ def write_answer(
             ending = "cancelled"
             break
         logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
-        token, logprob = pick(logprobs_V, sampling, random)
+        token, logprob = likeliest(logprobs_V)
         mass = tuple(text.mass_by_segment(output.mass_QK[-1]))
         if token in model.stop_ids:
             ending = "stop"
