@@ -15,7 +15,7 @@ Axes: B batch (1), Q tokens of a pass, E hidden width, V vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
 from model.checkpoint.adapter import files_of
-from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, plain_tokenizer, text_digest
+from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, text_digest
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
 
@@ -171,14 +171,6 @@ class ChatModel(BackboneModel):
         return list(encoding.ids)
 
     @cached_property
-    def _plain_tokenizer(self) -> Any:
-        return plain_tokenizer(self.tokenizer)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of tokens, without special tokens."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-    @cached_property
     def stop_ids(self) -> frozenset[int]:
         """The checkpoint's own end tokens: those of its generation config, and the tokenizer's."""
         ends = getattr(self.backbone.generation_config, "eos_token_id", None)
@@ -213,13 +205,9 @@ _SIDE = 64
 
 def round_matrices(layers: nn.Module, kind: FewBits) -> None:
     """Round the matrices below `layers` in place. Raises `ModelError` without the package, or where none can be."""
-    if kind == "int8":
-        _to_int8(layers)
-    else:
+    if kind == "nf4":
         _to_nf4(layers)
-
-
-def _to_int8(layers: nn.Module) -> None:
+        return
     try:
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
     except ImportError as error:

@@ -183,25 +183,21 @@ def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> 
             f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "
             "the checkpoint was made by a newer version; update Cairn."
         )
-    file = _file_of(source, WEIGHTS_FILE)
+    found = cached_file(source, WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
+    if found is None:
+        raise ModelError(f"{source} holds no {WEIGHTS_FILE}; copy the checkpoint again.")
+    file = Path(found)
     del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
     family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     try:
-        backbone, found = family.from_pretrained(
+        backbone, loaded = family.from_pretrained(
             None, config=config, state_dict=read_weights(file, dtype), dtype=dtype, output_loading_info=True
         )
     except RuntimeError as error:  # raised for shapes that differ
         raise ModelError(f"{file} does not fit its config.json: {error}") from error
-    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
+    if wrong := sorted(loaded["missing_keys"] | loaded["unexpected_keys"]):
         raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
     return backbone
-
-
-def _file_of(source: str, name: str) -> Path:
-    file = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-    if file is None:
-        raise ModelError(f"{source} holds no {name}; copy the checkpoint again.")
-    return Path(file)
 
 
 def _default_dtype(config: PreTrainedConfig, device: torch.device) -> torch.dtype:

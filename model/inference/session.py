@@ -35,9 +35,7 @@ class StepOutput:
     def next_row(self, landmark_in_loss: bool) -> int:
         """The row whose output chooses the next token, counted from the end: the last one, unless that is a landmark
         that was not trained to predict; then the last ordinary token."""
-        if landmark_in_loss:
-            return -1
-        return max(row for row, landmark in enumerate(self.landmarks) if not landmark) - len(self.landmarks)
+        return self.predicting_rows(landmark_in_loss)[-1] - len(self.landmarks)
 
     def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
         """For each raw token fed, the row whose output chooses the token after it."""

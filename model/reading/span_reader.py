@@ -251,7 +251,7 @@ def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:
     return first, last
 
 
-def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24) -> Tensor:
+def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int) -> Tensor:
     """mass_QS: how much of all spans' probability lies within each sentence, a span counting P(start) P(end).
 
     sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences do not count.
