@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from model.attention.memory import GrowingAxis, MemoryReader, Selection
+from model.attention.memory import MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.selection import SelectionPolicy
 
@@ -25,7 +25,7 @@ class RotatedKeys:
     """
 
     def __init__(self) -> None:
-        self._layers: dict[int, tuple[int, GrowingAxis]] = {}  # layer -> position of the first key, rotated_BGKD
+        self._layers: dict[int, tuple[int, Tensor]] = {}  # layer -> position of the first key, rotated_BGKD
 
     def of(
         self, layer: int, key_BGKD: Tensor, start: int, before: int, table: Callable[[int, int], tuple[Tensor, Tensor]]
@@ -34,13 +34,13 @@ class RotatedKeys:
 
         table: cos and sin of the positions from one to before another.
         """
-        kept_from, kept = self._layers.get(layer, (start, GrowingAxis(2)))
-        if kept_from != start or kept.length != before:
-            kept, before = GrowingAxis(2), 0
-        self._layers[layer] = start, kept
+        kept_from, kept_BGKD = self._layers.get(layer, (start, key_BGKD[:, :, :0]))
+        if kept_from != start or kept_BGKD.shape[2] != before:
+            kept_BGKD, before = key_BGKD[:, :, :0], 0
         cos, sin = table(start + before, start + key_BGKD.shape[2])
-        kept.append(rotate(key_BGKD[:, :, before:], cos, sin), None)
-        return kept.view()
+        rotated_BGKD = torch.cat((kept_BGKD, rotate(key_BGKD[:, :, before:], cos, sin)), 2)
+        self._layers[layer] = start, rotated_BGKD
+        return rotated_BGKD
 
 
 @dataclass
