@@ -25,7 +25,8 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
 
-from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
+from model.attention.plain_attention import KeyRows, PlainContext, plain_attention
+from model.attention.rotary import rotary_tables
 from model.checkpoint.adapter import files_of
 from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, text_digest
 from model.checkpoint.families import check_chat_backbone, rope_of
@@ -98,7 +99,7 @@ class ChatModel(BackboneModel):
         self.num_weights = sum(parameter.numel() for parameter in backbone.parameters())
         """Of the checkpoint, however many bits they are kept in."""
         self._weights = ""
-        self._tables: PositionTables | None = None
+        self._tables: dict[str | None, tuple[Tensor, Tensor]] = {}
 
     # shape
 
@@ -118,15 +119,18 @@ class ChatModel(BackboneModel):
                 f"passages, question and answer need {room} positions, but {self.source or 'the writer'} has "
                 f"{self.max_positions}: take fewer passages."
             )
-        return KeyRows(self.num_layers, self.num_kv_heads, self.head_dim, room, self.dtype, self.device)
+        shape = (self.num_layers, 1, self.num_kv_heads, room, self.head_dim)
+        return KeyRows(*(torch.empty(shape, dtype=self.dtype, device=self.device) for _ in range(2)))
 
     def table(self, layer: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of all positions of a layer."""
-        if self._tables is None:
+        """cos and sin of all positions of a layer, computed once for each kind of layer."""
+        rotary, types = self.backbone.model.rotary_emb.rotary, getattr(self.backbone.config, "layer_types", None)
+        # Gemma 3 rotates its local layers by another base.
+        kind = types[layer] if types is not None and hasattr(rotary, "layer_types") else None
+        if kind not in self._tables:
             like = torch.empty(0, dtype=self.dtype, device=self.device)
-            types = getattr(self.backbone.config, "layer_types", None)
-            self._tables = PositionTables(self.backbone.model.rotary_emb.rotary, types, like, self.max_positions)
-        return self._tables.of_layer(layer)
+            self._tables[kind] = rotary_tables(rotary, 0, self.max_positions, like, layer_type=kind)
+        return self._tables[kind]
 
     def rotates(self, layer: int) -> bool:
         """Whether a layer has positions at all."""

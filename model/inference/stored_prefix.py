@@ -46,12 +46,13 @@ def read_prefix(model: ChatModel) -> StoredSegment:
 def read_segment(model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int]) -> StoredSegment:
     """A passage of at least one token. Raises `ContextTooLong`."""
     before = 0 if prefix is None else len(prefix.ids)
-    rows = model.key_rows(before + len(ids))
+    room = before + len(ids)
+    rows = model.key_rows(room)
     if prefix is not None:
         _fill(model, rows, 0, prefix)
     written: list[tuple[Tensor, Tensor]] = []
-    row_Q = torch.arange(before, rows.room, device=model.device)
-    model.run(ids, PlainContext(rows, row_Q, rows.room, model.table, written=written))
+    row_Q = torch.arange(before, room, device=model.device)
+    model.run(ids, PlainContext(rows, row_Q, room, model.table, written=written))
     keys_YGTD, values_YGTD = (torch.stack([pair[which][0] for pair in written]) for which in (0, 1))
     return StoredSegment(tuple(ids), keys_YGTD, values_YGTD)
 
