@@ -67,16 +67,12 @@ class SpanReading:
     p_none: float
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
+    """Tokens first..stop-1 of a passage."""
+
     passage: int
     first: int
-    """Token of the passage."""
     stop: int
-
-    @property
-    def tokens(self) -> range:
-        return range(self.first, self.stop)
 
 
 PointsOf = Callable[["SpanReader", JointRows], Tensor]
@@ -115,7 +111,9 @@ class SpanReader:
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
         if only is not None:
             begins = {(passage, sentences[passage][place][0]) for passage, place in only}
-            windows = [each for each in windows if any((each.passage, at) in begins for at in each.tokens)]
+            windows = [
+                each for each in windows if any((each.passage, at) in begins for at in range(each.first, each.stop))
+            ]
         if not windows:
             return SpanReading([[FoundSpan(0.0, 0, 0)] * len(each) for each in sentences], 1.0)
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
