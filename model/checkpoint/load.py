@@ -142,14 +142,12 @@ def _numbers(
     dtype: torch.dtype | str | None, device: torch.device, config: PreTrainedConfig | None = None
 ) -> torch.dtype:
     """In which numbers a checkpoint computes, by default (see `load_backbone`) or as asked."""
-    if isinstance(dtype, str):
-        dtype = getattr(torch, dtype)
-    if dtype is None:
-        large = config is not None and (
-            12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size > 10**9
-        )
-        dtype = torch.bfloat16 if device.type == "cuda" or large else torch.float32
-    return dtype
+    if dtype is not None:
+        return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    large = config is not None and (
+        12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size > 10**9
+    )
+    return torch.bfloat16 if device.type == "cuda" or large else torch.float32
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
