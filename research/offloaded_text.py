@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.memory import GrowingAxis
 from model.attention.selection import choose_blocks
 from model.checkpoint.landmark_model import LandmarkModel
 from retrieval.index.blocks import BlockCache, BlockShape
@@ -65,9 +64,9 @@ class OffloadedText:
         )
         shard = self._store.write(keys_NYGLD, values_NYGLD, lengths_BN[0])
         self._refs += [(shard.name, row) for row in range(len(keys_NYGLD))]
-        self._lengths_N.append(lengths_BN[0].cpu(), None)
+        self._lengths_N.append(lengths_BN[0].cpu())
         for layer, landmarks in self._landmarks.items():
-            landmarks.append(layers[layer][0][..., -1, :], None)
+            landmarks.append(layers[layer][0][..., -1, :])
 
     def landmarks(self, layer: int) -> Tensor:
         return self._landmarks[layer].view()
@@ -82,3 +81,30 @@ class OffloadedText:
         keys_BGXSLD, values_BGXSLD = self._cache.read(layer, distinct_U, refs_U, pick_BGXS)
         lengths_BGXS = self._lengths_N.view()[torch.from_numpy(distinct_U)][pick_BGXS]
         return keys_BGXSLD, values_BGXSLD, lengths_BGXS.to(ids_BGXS.device)
+
+
+class GrowingAxis:
+    """A tensor that grows along one axis; its room doubles, so that n appends copy O(n) rather than O(n^2)."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._room: Tensor | None = None
+        self.length = 0
+
+    def view(self) -> Tensor:
+        assert self._room is not None, "nothing stored yet"
+        return self._room.narrow(self._axis, 0, self.length)
+
+    def append(self, new: Tensor) -> None:
+        """Put `new` behind what is stored."""
+        axis, added = self._axis, new.shape[self._axis]
+        if self._room is None:
+            self._room = new.clone()
+        elif self.length + added > self._room.shape[axis]:
+            shape = list(self._room.shape)
+            shape[axis] = 2 * (self.length + added)
+            room = self._room.new_empty(shape)
+            room.narrow(axis, 0, self.length).copy_(self.view())
+            self._room = room
+        self._room.narrow(axis, self.length, added).copy_(new)
+        self.length += added

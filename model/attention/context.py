@@ -9,38 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from model.attention.memory import GrowingAxis, MemoryReader, Selection
+from model.attention.memory import MemoryReader, Selection
 from model.attention.rotary import rotary_tables, rotate
 from model.attention.selection import SelectionPolicy
 
 
 class LastLayerReached(Exception):  # noqa: N818 - the regular end of a pass that only fills a cache
     """Ends a forward pass at `LandmarkContext.last_layer`."""
-
-
-class RotatedKeys:
-    """The rotated keys of a growing local window, by layer: each key is rotated once, however many tokens follow.
-
-    Valid for one window: make a new one when keys leave its front.
-    """
-
-    def __init__(self) -> None:
-        self._layers: dict[int, tuple[int, GrowingAxis]] = {}  # layer -> position of the first key, rotated_BGKD
-
-    def of(
-        self, layer: int, key_BGKD: Tensor, start: int, before: int, table: Callable[[int, int], tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        """rotated_BGKD of all keys, the first at position `start`; the first `before` were in an earlier pass.
-
-        table: cos and sin of the positions from one to before another.
-        """
-        kept_from, kept = self._layers.get(layer, (start, GrowingAxis(2)))
-        if kept_from != start or kept.length != before:
-            kept, before = GrowingAxis(2), 0
-        self._layers[layer] = start, kept
-        cos, sin = table(start + before, start + key_BGKD.shape[2])
-        kept.append(rotate(key_BGKD[:, :, before:], cos, sin), None)
-        return kept.view()
 
 
 @dataclass
@@ -63,8 +38,9 @@ class LandmarkContext:
     last_layer: int | None = None
     """If given, the pass ends at this layer once its keys and values are in the cache (see
     `LandmarkModel.fill_cache`)."""
-    rotated_keys: RotatedKeys | None = None
-    """If given, holds the rotated local keys of the passes before, so that only new ones are rotated."""
+    rotated_keys: dict[int, tuple[int, Tensor]] | None = None
+    """If given, holds by layer the position of the first local key and rotated_BGKD of the passes before, so that each
+    key is rotated once. Of one window: a new one is needed when keys leave its front."""
     between_layers: Callable[[], None] | None = None
     """If given, called in every layer: a long pass may let others use the processor there."""
     _tables: dict[tuple[int, int, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -102,12 +78,15 @@ class LandmarkContext:
 
     def rotate_local(self, layer: int, key_BGKD: Tensor, before: int) -> Tensor:
         """rotated_BGKD of the local window, whose first `before` keys are from earlier passes."""
-        start, rotated = self.local_start, self.rotated_keys
-        if rotated is not None:
-            return rotated.of(
-                layer, key_BGKD, start, before, lambda at, to: self.local_table(at - start, to - start, key_BGKD)
-            )
-        return rotate(key_BGKD, *self.local_table(0, key_BGKD.shape[2], key_BGKD))
+        if self.rotated_keys is None:
+            return rotate(key_BGKD, *self.local_table(0, key_BGKD.shape[2], key_BGKD))
+        start, kept_BGKD = self.rotated_keys.get(layer, (self.local_start, key_BGKD[:, :, :0]))
+        if start != self.local_start or kept_BGKD.shape[2] != before:
+            kept_BGKD, before = key_BGKD[:, :, :0], 0
+        new_BGKD = rotate(key_BGKD[:, :, before:], *self.local_table(before, key_BGKD.shape[2], key_BGKD))
+        rotated_BGKD = torch.cat((kept_BGKD, new_BGKD), 2)
+        self.rotated_keys[layer] = self.local_start, rotated_BGKD
+        return rotated_BGKD
 
     def local_table(self, first: int, last: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of rows first..last-1 of the local window."""

@@ -1,14 +1,14 @@
 """Grouped softmax by kernels, where a GPU and Triton are there: the fast form of `model.attention.blockwise`.
 
-Axes: B batch, H query heads, G KV heads, T tokens, D head dim, S sequences, X voter groups per KV head, R rows, N slots
+Axes: B batch, H query heads, G KV heads, T tokens, D head dim, X voter groups per KV head, R rows, N slots
 of chosen blocks, L tokens in a block (landmark last).
 """
 
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -20,9 +20,6 @@ from model.attention.blockwise import blockwise_attention
 from model.errors import ModelError
 
 log = logging.getLogger(__name__)
-
-Listed = tuple[tuple[int, int, int], ...]
-"""(row, start, length) of each sequence."""
 
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 4e-2}
 """Largest difference from the twin, in units of the largest value. float32 never takes the kernels: its tiles fit into
@@ -62,15 +59,10 @@ def fused_attention(
     block_size: int,
     scaling: float,
     valid_BT: Tensor | None = None,
-    sequences: Sequence[tuple[int, int, int]] | None = None,
-    rows: int = ROWS,
-    columns: int = COLUMNS,
 ) -> Tensor:
     """out_BHTD in the dtype of `value`, for rotated queries and keys; memory linear in T, also backward.
 
-    sequences: (row, start, length) of texts that know nothing of each other, each on a block grid of its own, for rows
-    packed with several; None: every row is one. What no sequence covers gets 0. valid: False at padding. rows and
-    columns: of a tile, powers of two from 16 on. Raises `ModelError` for sizes that no tile holds.
+    valid: False at padding. Raises `ModelError` for sizes that no tile holds.
     """
     dim = query_BHTD.shape[-1]
     if not 2 <= block_size <= LARGEST_BLOCK or dim > LARGEST_HEAD:
@@ -78,16 +70,9 @@ def fused_attention(
             f"the kernels take blocks of 2 to {LARGEST_BLOCK} tokens and heads of up to {LARGEST_HEAD} dimensions, not "
             f"{block_size} and {dim}: use model.attention.blockwise."
         )
-    batch, length = query_BHTD.shape[0], query_BHTD.shape[2]
-    listed = [(row, 0, length) for row in range(batch)] if sequences is None else list(sequences)
-    for row, start, count in listed:
-        if not (0 <= row < batch and start >= 0 and 0 < count <= length - start):
-            raise ModelError(
-                f"sequence {(row, start, count)} is not inside a batch of {batch} rows of {length} tokens."
-            )
     kind = value_BGTD.dtype
-    operands, tile = (query_BHTD.to(kind), key_BGTD.to(kind), value_BGTD), (rows, columns)
-    out: Tensor = _Fused.apply(*operands, valid_BT, tuple(listed), block_size, scaling, tile)  # type: ignore[no-untyped-call]
+    operands = (x.to(kind).contiguous() for x in (query_BHTD, key_BGTD, value_BGTD))
+    out: Tensor = _Fused.apply(*operands, valid_BT, block_size, scaling)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -99,83 +84,48 @@ class _Fused(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         valid: Tensor | None,
-        listed: Listed,
         block_size: int,
         scaling: float,
-        tile: tuple[int, int],
     ) -> Tensor:
-        plan = _Plan(query, key, valid, listed, block_size, tile)
-        query, key, value = (_dense(x) for x in (query, key, value))
-        out = torch.zeros_like(query)
-        log_z = torch.zeros(query.shape[:3], dtype=torch.float32, device=query.device)
-        programs = _kernels()
+        heads, length, dim = query.shape[1:]
+        sizes = tile_sizes(block_size, dim, heads // key.shape[1]) | {"HAS_VALID": valid is not None}
+        seen = query if valid is None else valid.to(torch.uint8).contiguous()
+        out = torch.empty_like(query)
+        log_z = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         with torch.cuda.device_of(query):
-            programs.forward_kernel[plan.query_tiles](
-                query, key, value, out, log_z, plan.valid, plan.sequences, scaling * LOG2_E,
-                *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *out.stride()[:3], *log_z.stride()[:2],
-                plan.valid_stride, **plan.sizes, **READING,
-            )  # fmt: skip
-        ctx.save_for_backward(query, key, value, out, log_z)
-        ctx.plan, ctx.scaling = plan, scaling
+            _kernels().forward_kernel[(-(-length // sizes["M"]), len(query) * heads)](
+                query, key, value, out, log_z, seen, scaling * LOG2_E, length, heads, **sizes, **READING
+            )
+        ctx.save_for_backward(query, key, value, out, log_z, seen)
+        ctx.sizes, ctx.scaling = sizes, scaling
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, out, log_z = ctx.saved_tensors
-        plan, scaling, dout = ctx.plan, ctx.scaling, _dense(grads[0])
+        query, key, value, out, log_z, seen = ctx.saved_tensors
+        sizes, scaling, dout = ctx.sizes, ctx.scaling, grads[0].contiguous()
+        batch, heads, length = log_z.shape
         dot = (dout.float() * out.float()).sum(-1)
-        dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-        programs = _kernels()
-        read = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *dout.stride()[:3], *log_z.stride()[:2])
-        given = (query, key, value, dout, log_z, dot)
-        numbers = (plan.valid, plan.sequences, scaling * LOG2_E, scaling, *read)
+        dq, dk, dv = (torch.empty_like(x) for x in (query, key, value))
+        given, numbers = (query, key, value, dout, log_z, dot, seen), (scaling * LOG2_E, scaling, length, heads)
         with torch.cuda.device_of(query):
-            programs.query_gradient_kernel[plan.query_tiles](
-                *given, dq, *numbers, *dq.stride()[:3], plan.valid_stride, **plan.sizes, **READING
+            _kernels().query_gradient_kernel[(-(-length // sizes["M"]), batch * heads)](
+                *given, dq, *numbers, **sizes, **READING
             )
-            sizes = plan.sizes | {"M": min(KEY_VALUE_ROWS, plan.sizes["M"])}
-            programs.key_value_gradient_kernel[plan.key_tiles](
-                *given, dk, dv, *numbers, *dk.stride()[:3], plan.valid_stride, **sizes, **KEY_VALUE
+            columns, sizes = sizes["NG"] * sizes["L"], sizes | {"M": min(KEY_VALUE_ROWS, sizes["M"])}
+            _kernels().key_value_gradient_kernel[(-(-length // columns), batch * key.shape[1])](
+                *given, dk, dv, *numbers, **sizes, **KEY_VALUE
             )
-        return dq, dk, dv, None, None, None, None, None
+        return dq, dk, dv, None, None, None
 
 
-class _Plan:
-    """How the kernels are started for tensors of one shape."""
-
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        valid: Tensor | None,
-        listed: Listed,
-        block_size: int,
-        tile: tuple[int, int],
-    ) -> None:
-        heads, groups, dim = query.shape[1], key.shape[1], query.shape[-1]
-        self.sizes = tile_sizes(block_size, dim, heads // groups, tile) | {"HAS_VALID": valid is not None}
-        longest = max(count for _, _, count in listed)
-        self.sequences = _sequences(listed, query.device)
-        self.valid = self.sequences if valid is None else valid.to(torch.uint8).contiguous()
-        self.valid_stride = 0 if valid is None else self.valid.stride(0)
-        self.query_tiles = (-(-longest // tile[0]), heads, len(listed))
-        self.key_tiles = (-(-longest // (self.sizes["NG"] * block_size)), groups, len(listed))
-
-
-def tile_sizes(block_size: int, dim: int, shared: int = 1, tile: tuple[int, int] = (ROWS, COLUMNS)) -> dict[str, int]:
+def tile_sizes(block_size: int, dim: int, shared: int = 1) -> dict[str, int]:
     """What the kernels of a whole text are compiled with; shared: query heads of a KV head."""
     padded = max(2, _power_of_two(block_size))
     return {
-        "SHARED": shared, "L": block_size, "P": padded, "NG": max(1, tile[1] // padded), "M": tile[0],
+        "SHARED": shared, "L": block_size, "P": padded, "NG": max(1, COLUMNS // padded), "M": ROWS,
         "D": dim, "DP": max(16, _power_of_two(dim)),
     }  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _sequences(listed: Listed, device: torch.device) -> Tensor:
-    """On the device, once for all layers and passes of the same shape."""
-    with torch.inference_mode(False):
-        return torch.tensor(listed, dtype=torch.int32, device=device)
 
 
 def read_chosen_blocks(
@@ -185,13 +135,11 @@ def read_chosen_blocks(
     lengths_BGXN: Tensor,
     *,
     scaling: float,
-    has_landmarks: bool,
 ) -> tuple[Tensor, Tensor]:
-    """outs_BGXRND and gates_BGXRN (float32): what each chosen block alone gives, and the logit it competes with.
+    """outs_BGXRND and gates_BGXRN (float32): what each chosen block alone gives, and its landmark's logit.
 
-    With landmarks (in the last row of a block, `lengths` ordinary tokens before) the gate is the landmark's logit; of
-    an ordinary checkpoint it is the logsumexp of the block, with which `merge` gives ordinary attention. Each (query
-    rows, block) is one program, so a few rows keep a whole GPU busy. Inference only.
+    lengths: ordinary tokens of each block, whose landmark stands in the last row. Each (query rows, block) is one
+    program, so a few rows keep a whole GPU busy. Inference only.
     """
     batch, groups, voters, num_rows, dim = rows_BGXRD.shape
     slots, size = keys_BGXNLD.shape[3:5]
@@ -204,7 +152,7 @@ def read_chosen_blocks(
     sizes = chosen_sizes(size, dim, num_rows)
     with torch.cuda.device_of(rows):
         _kernels().chosen_blocks_kernel[(slots, -(-num_rows // sizes["M"]), len(outs))](
-            rows, keys, values, lengths, outs, gates, scaling, num_rows, slots, **sizes, HAS_LANDMARKS=has_landmarks
+            rows, keys, values, lengths, outs, gates, scaling, num_rows, slots, **sizes
         )
     shape = (batch, groups, voters)
     return outs.unflatten(0, shape), gates.unflatten(0, shape)
@@ -224,11 +172,6 @@ def merge(outs: Tensor, gates: Tensor, local_out: Tensor, local_lse: Tensor) -> 
     shares = torch.cat((gates, local_lse.unsqueeze(-1)), -1).softmax(-1)
     far = (outs * shares[..., :-1, None]).sum(-2)
     return far + local_out * shares[..., -1:], shares[..., :-1]
-
-
-def _dense(x: Tensor) -> Tensor:
-    """Numbers of a head side by side, as the kernels read them."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _power_of_two(number: int) -> int:

@@ -14,7 +14,8 @@ Equations: `model.attention.blockwise`. With e_j = exp(s_j - max of the block), 
 block, exp(l_g) / Z for an earlier one and its share of Z for the own one, both kinds have weights e_j G_g / z_g and
 ds_j = weight (dP_j - centre), the centre being D_g for earlier blocks and D for the own one.
 
-A sequence s is row SEQUENCES[s, 0] of the batch, from token SEQUENCES[s, 1] on, SEQUENCES[s, 2] tokens long.
+Tensors are contiguous: Q, OUT, DOUT and DQ [batch x heads, length, D], LOG_Z and DOT [batch x heads, length], K, V, DK
+and DV [batch x heads / SHARED, length, D], VALID [batch, length].
 """
 
 import triton
@@ -37,10 +38,18 @@ def _columns(tile, length, VALID, L: tl.constexpr, P: tl.constexpr, NG: tl.const
 
 
 @triton.jit
-def _rows(BASE, token, there, stride_t, D: tl.constexpr, DP: tl.constexpr):
+def _rows(BASE, token, there, D: tl.constexpr, DP: tl.constexpr):
     """[tokens, DP] of one head, zeros where nothing is."""
     d = tl.arange(0, DP)
-    return tl.load(BASE + token[:, None] * stride_t + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0)
+    return tl.load(BASE + token[:, None] * D + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0)
+
+
+@triton.jit
+def _store_rows(BASE, values, token, there, D: tl.constexpr, DP: tl.constexpr):
+    """Puts [tokens, DP] of one head in their places."""
+    d = tl.arange(0, DP)
+    place, mask = token[:, None] * D + d[None, :], there[:, None] & (d < D)[None, :]
+    tl.store(BASE + place, values.to(BASE.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -73,14 +82,14 @@ def _blocks_of_tile(
 
 @triton.jit
 def _read_tile(
-    q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t,
+    q, peak, norm, out, row, tile, length, K, V, VALID, scale2,
     L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     HAS_VALID: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """peak [M], norm [M] and out [M, DP] with one more tile of keys."""
     M: tl.constexpr = q.shape[0]
     token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
-    k = _rows(K, token, there, k_t, D, DP)
+    k = _rows(K, token, there, D, DP)
     e, z, within, gate, earlier, own = _blocks_of_tile(q, k, row, tile, token, usable, landmark, scale2, L, P, NG, FAR)
     largest = tl.where(earlier, gate, tl.where(own, within, UNSEEN))
     new_peak = tl.maximum(peak, tl.max(largest, axis=1))
@@ -88,7 +97,7 @@ def _read_tile(
     if not FAR:
         mass = tl.where(own, z * tl.exp2(within - new_peak[:, None]), mass)
     weights = tl.reshape(e * (mass / tl.where(z > 0, z, 1.0))[:, :, None], [M, NG * P])
-    v = _rows(V, token, there, v_t, D, DP)
+    v = _rows(V, token, there, D, DP)
     shrink = tl.exp2(peak - new_peak)
     out = out * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
     return new_peak, norm * shrink + tl.sum(mass, axis=1), out
@@ -96,47 +105,33 @@ def _read_tile(
 
 @triton.jit
 def forward_kernel(
-    Q, K, V, OUT, LOG_Z, VALID, SEQUENCES, scale2,
-    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, o_b, o_h, o_t, z_b, z_h, valid_b,
+    Q, K, V, OUT, LOG_Z, VALID, scale2, length, heads,
     SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
     D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    sequence, head = tl.program_id(2), tl.program_id(1)
-    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
-    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
-    length = tl.load(SEQUENCES + sequence * 3 + 2)
-    first = tl.program_id(0) * M
-    if first >= length:
-        return
-    group = head // SHARED
+    head, first = tl.program_id(1).to(tl.int64), tl.program_id(0) * M
     row = first + tl.arange(0, M)
     inside = row < length
-    Q += batch * q_b + head * q_h + start * q_t
-    K += batch * k_b + group * k_g + start * k_t
-    V += batch * v_b + group * v_g + start * v_t
-    VALID += batch * valid_b + start
-    q = _rows(Q, row, inside, q_t, D, DP)
+    K += head // SHARED * length * D
+    V += head // SHARED * length * D
+    VALID += head // heads * length
+    q = _rows(Q + head * length * D, row, inside, D, DP)
     peak = tl.full([M], UNSEEN, tl.float32)
     norm = tl.zeros([M], tl.float32)
     out = tl.zeros([M, DP], tl.float32)
     far = first // L // NG
     for tile in range(0, far):
         peak, norm, out = _read_tile(
-            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, True
+            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, L, P, NG, D, DP, HAS_VALID, True
         )  # fmt: skip
     for tile in range(far, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
         peak, norm, out = _read_tile(
-            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, False
+            q, peak, norm, out, row, tile, length, K, V, VALID, scale2, L, P, NG, D, DP, HAS_VALID, False
         )  # fmt: skip
     some = norm > 0
-    out = out / tl.where(some, norm, 1.0)[:, None]
-    d = tl.arange(0, DP)
-    OUT += batch * o_b + head * o_h + start * o_t
-    tl.store(
-        OUT + row[:, None] * o_t + d[None, :], out.to(OUT.dtype.element_ty), mask=inside[:, None] & (d < D)[None, :]
-    )
-    LOG_Z += batch * z_b + head * z_h + start
-    tl.store(LOG_Z + row, tl.where(some, peak + tl.log2(tl.where(some, norm, 1.0)), 0.0), mask=inside)
+    _store_rows(OUT + head * length * D, out / tl.where(some, norm, 1.0)[:, None], row, inside, D, DP)
+    log_z = tl.where(some, peak + tl.log2(tl.where(some, norm, 1.0)), 0.0)
+    tl.store(LOG_Z + head * length + row, log_z, mask=inside)
 
 
 @triton.jit
@@ -165,14 +160,14 @@ def _gradient_of_tile(
 
 @triton.jit
 def _query_gradient_of_tile(
-    q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t,
+    q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2,
     L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     HAS_VALID: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """[M, DP], by a tile of keys."""
     token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
-    k = _rows(K, token, there, k_t, D, DP)
-    v = _rows(V, token, there, v_t, D, DP)
+    k = _rows(K, token, there, D, DP)
+    v = _rows(V, token, there, D, DP)
     _, dscores = _gradient_of_tile(
         q, k, v, dout, log_z, dot, row, tile, token, usable, landmark, scale2, L, P, NG, FAR
     )  # fmt: skip
@@ -181,53 +176,42 @@ def _query_gradient_of_tile(
 
 @triton.jit
 def query_gradient_kernel(
-    Q, K, V, DOUT, LOG_Z, DOT, DQ, VALID, SEQUENCES, scale2, scale,
-    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, do_b, do_h, do_t, z_b, z_h, dq_b, dq_h, dq_t, valid_b,
+    Q, K, V, DOUT, LOG_Z, DOT, VALID, DQ, scale2, scale, length, heads,
     SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
     D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    sequence, head = tl.program_id(2), tl.program_id(1)
-    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
-    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
-    length = tl.load(SEQUENCES + sequence * 3 + 2)
-    first = tl.program_id(0) * M
-    if first >= length:
-        return
-    group = head // SHARED
+    head, first = tl.program_id(1).to(tl.int64), tl.program_id(0) * M
     row = first + tl.arange(0, M)
     inside = row < length
-    K += batch * k_b + group * k_g + start * k_t
-    V += batch * v_b + group * v_g + start * v_t
-    VALID += batch * valid_b + start
-    q = _rows(Q + batch * q_b + head * q_h + start * q_t, row, inside, q_t, D, DP)
-    dout = _rows(DOUT + batch * do_b + head * do_h + start * do_t, row, inside, do_t, D, DP)
-    log_z = tl.load(LOG_Z + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
-    dot = tl.load(DOT + batch * z_b + head * z_h + start + row, mask=inside, other=0.0)
+    K += head // SHARED * length * D
+    V += head // SHARED * length * D
+    VALID += head // heads * length
+    q = _rows(Q + head * length * D, row, inside, D, DP)
+    dout = _rows(DOUT + head * length * D, row, inside, D, DP)
+    log_z = tl.load(LOG_Z + head * length + row, mask=inside, other=0.0)
+    dot = tl.load(DOT + head * length + row, mask=inside, other=0.0)
     dq = tl.zeros([M, DP], tl.float32)
     far = first // L // NG
     for tile in range(0, far):
         dq += _query_gradient_of_tile(
-            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, True
+            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, L, P, NG, D, DP, HAS_VALID, True
         )  # fmt: skip
     for tile in range(far, (tl.minimum(first + M, length) - 1) // (NG * L) + 1):
         dq += _query_gradient_of_tile(
-            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, k_t, v_t, L, P, NG, D, DP, HAS_VALID, False
+            q, dout, log_z, dot, row, tile, length, K, V, VALID, scale2, L, P, NG, D, DP, HAS_VALID, False
         )  # fmt: skip
-    d = tl.arange(0, DP)
-    DQ += batch * dq_b + head * dq_h + start * dq_t
-    mask = inside[:, None] & (d < D)[None, :]
-    tl.store(DQ + row[:, None] * dq_t + d[None, :], (dq * scale).to(DQ.dtype.element_ty), mask=mask)
+    _store_rows(DQ + head * length * D, dq * scale, row, inside, D, DP)
 
 
 @triton.jit
 def _key_value_gradients_of_rows(
-    dk, dv, k, v, row, tile, length, token, usable, landmark, Q, DOUT, LOG_Z, DOT, scale2, q_t, do_t,
+    dk, dv, k, v, row, tile, length, token, usable, landmark, Q, DOUT, LOG_Z, DOT, scale2,
     L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """dk and dv [columns, DP] with some more query rows of one head."""
     inside = row < length
-    q = _rows(Q, row, inside, q_t, D, DP)
-    dout = _rows(DOUT, row, inside, do_t, D, DP)
+    q = _rows(Q, row, inside, D, DP)
+    dout = _rows(DOUT, row, inside, D, DP)
     log_z = tl.load(LOG_Z + row, mask=inside, other=0.0)
     dot = tl.load(DOT + row, mask=inside, other=0.0)
     weights, dscores = _gradient_of_tile(
@@ -242,52 +226,39 @@ def _key_value_gradients_of_rows(
 
 @triton.jit
 def key_value_gradient_kernel(
-    Q, K, V, DOUT, LOG_Z, DOT, DK, DV, VALID, SEQUENCES, scale2, scale,
-    q_b, q_h, q_t, k_b, k_g, k_t, v_b, v_g, v_t, do_b, do_h, do_t, z_b, z_h, dk_b, dk_g, dk_t, valid_b,
+    Q, K, V, DOUT, LOG_Z, DOT, VALID, DK, DV, scale2, scale, length, heads,
     SHARED: tl.constexpr, L: tl.constexpr, P: tl.constexpr, NG: tl.constexpr, M: tl.constexpr,
     D: tl.constexpr, DP: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    sequence, group, tile = tl.program_id(2), tl.program_id(1), tl.program_id(0)
-    batch = tl.load(SEQUENCES + sequence * 3).to(tl.int64)
-    start = tl.load(SEQUENCES + sequence * 3 + 1).to(tl.int64)
-    length = tl.load(SEQUENCES + sequence * 3 + 2)
-    if tile * NG * L >= length:
-        return
-    VALID += batch * valid_b + start
+    group, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    VALID += group * SHARED // heads * length
     token, there, usable, landmark = _columns(tile, length, VALID, L, P, NG, HAS_VALID)
-    k = _rows(K + batch * k_b + group * k_g + start * k_t, token, there, k_t, D, DP)
-    v = _rows(V + batch * v_b + group * v_g + start * v_t, token, there, v_t, D, DP)
+    k = _rows(K + group * length * D, token, there, D, DP)
+    v = _rows(V + group * length * D, token, there, D, DP)
     dk = tl.zeros([NG * P, DP], tl.float32)
     dv = tl.zeros([NG * P, DP], tl.float32)
     some_rows = (length - 1) // M + 1
     far = tl.minimum(tl.cdiv((tile + 1) * NG * L, M), some_rows)
     for one in range(0, SHARED):
-        head = group * SHARED + one
-        q_head = Q + batch * q_b + head * q_h + start * q_t
-        dout_head = DOUT + batch * do_b + head * do_h + start * do_t
-        log_z_head, dot_head = LOG_Z + batch * z_b + head * z_h + start, DOT + batch * z_b + head * z_h + start
+        at = (group * SHARED + one) * length
         for rows in range(tile * NG * L // M, far):
             dk, dv = _key_value_gradients_of_rows(
                 dk, dv, k, v, rows * M + tl.arange(0, M), tile, length, token, usable, landmark,
-                q_head, dout_head, log_z_head, dot_head, scale2, q_t, do_t, L, P, NG, D, DP, False,
+                Q + at * D, DOUT + at * D, LOG_Z + at, DOT + at, scale2, L, P, NG, D, DP, False,
             )  # fmt: skip
         for rows in range(far, some_rows):
             dk, dv = _key_value_gradients_of_rows(
                 dk, dv, k, v, rows * M + tl.arange(0, M), tile, length, token, usable, landmark,
-                q_head, dout_head, log_z_head, dot_head, scale2, q_t, do_t, L, P, NG, D, DP, True,
+                Q + at * D, DOUT + at * D, LOG_Z + at, DOT + at, scale2, L, P, NG, D, DP, True,
             )  # fmt: skip
-    d = tl.arange(0, DP)
-    place = batch * dk_b + group * dk_g + start * dk_t + token[:, None] * dk_t + d[None, :]
-    mask = there[:, None] & (d < D)[None, :]
-    tl.store(DK + place, (dk * scale).to(DK.dtype.element_ty), mask=mask)
-    tl.store(DV + place, dv.to(DV.dtype.element_ty), mask=mask)
+    _store_rows(DK + group * length * D, dk * scale, token, there, D, DP)
+    _store_rows(DV + group * length * D, dv, token, there, D, DP)
 
 
 @triton.jit
 def chosen_blocks_kernel(
     ROWS, KEYS, VALUES, LENGTHS, OUTS, GATES, scale, num_rows, slots,
     L: tl.constexpr, P: tl.constexpr, M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    HAS_LANDMARKS: tl.constexpr,
 ):  # fmt: skip
     """One chosen block and some of the query rows that chose it: rows [_, num_rows, D], keys, values [_, slots, L, D],
     outs [_, num_rows, slots, D], gates [_, num_rows, slots], all contiguous."""
@@ -297,22 +268,16 @@ def chosen_blocks_kernel(
     token = tl.arange(0, P)
     length = tl.load(LENGTHS + voter * slots + slot)
     block = (voter * slots + slot) * L * D
-    q = _rows(ROWS + voter * num_rows * D, row, inside, D, D, DP)
-    k = _rows(KEYS + block, token, token < L, D, D, DP)
-    v = _rows(VALUES + block, token, token < L, D, D, DP)
+    q = _rows(ROWS + voter * num_rows * D, row, inside, D, DP)
+    k = _rows(KEYS + block, token, token < L, D, DP)
+    v = _rows(VALUES + block, token, token < L, D, DP)
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    ordinary = token < length
-    if HAS_LANDMARKS:
-        ordinary = ordinary & (token < L - 1)
+    ordinary = (token < length) & (token < L - 1)
     seen = tl.where(ordinary[None, :], scores, UNSEEN)
     peak = tl.max(seen, axis=1)
     e = tl.where(ordinary[None, :], tl.exp2((seen - peak[:, None]) * 1.4426950408889634), 0.0)
-    z = tl.sum(e, axis=1)
-    out = tl.dot(e.to(v.dtype), v, input_precision="ieee") / z[:, None]
-    gate = peak + tl.log2(z) / 1.4426950408889634
-    if HAS_LANDMARKS:
-        gate = tl.sum(tl.where((token == L - 1)[None, :], scores, 0.0), axis=1)
-    d = tl.arange(0, DP)
+    out = tl.dot(e.to(v.dtype), v, input_precision="ieee") / tl.sum(e, axis=1)[:, None]
+    gate = tl.sum(tl.where((token == L - 1)[None, :], scores, 0.0), axis=1)
     place = (voter * num_rows + row) * slots + slot
-    tl.store(OUTS + place[:, None] * D + d[None, :], out, mask=inside[:, None] & (d < D)[None, :])
+    _store_rows(OUTS, out, place, inside, D, DP)
     tl.store(GATES + place, gate, mask=inside)

@@ -63,11 +63,11 @@ def landmark_attention(
     else:
         policy = context.memory[1]
         blocks = read_blocks(context, layer, query, rotated_query, key, scaling)
-        if _kernel_reads(context, blocks):
-            out_BHQD, gate_BHQS = _read_by_kernel(blocks, policy, scaling, logits_BHQK, value)
+        if _kernel_reads(context, blocks, rotated_query):
+            out_BHQD, gate_BHQS = _read_by_kernel(blocks, rotated_query, policy, scaling, logits_BHQK, value)
             context.selections.append(_selection(layer, blocks, gate_BHQS, policy))
             return out_BHQD.transpose(1, 2).contiguous(), None
-        logits_BHQSL = _slot_logits(blocks, policy, scaling)
+        logits_BHQSL = _slot_logits(blocks, rotated_query, policy, scaling)
         if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
             without_BHQS = _each_query(without_BGXS, logits_BHQSL.shape[1:3], policy)
             logits_BHQSL = logits_BHQSL.masked_fill(without_BHQS[..., None], MASKED)
@@ -115,12 +115,10 @@ def _local_logits(context: LandmarkContext, rotated_query: Tensor, rotated_key: 
     return fold_far_blocks(scores_BHQK, context.block_size, context.valid_keys(rotated_key.shape[2]))
 
 
-def _slot_logits(blocks: ReadBlocks, policy: SelectionPolicy, scaling: float) -> Tensor:
+def _slot_logits(blocks: ReadBlocks, rotated_query: Tensor, policy: SelectionPolicy, scaling: float) -> Tensor:
     """logits_BHQSL of the tokens of chosen blocks, in the same softmax as the local ones."""
-    rows_BGXRD = policy.voter_rows(blocks.queries_BHQD, blocks.ids_BGXS.shape[1])
-    scores_BGXRSL = blocks.scores(rows_BGXRD) * scaling
-    lengths_BGXRS, num_queries = blocks.lengths_BGXS.unsqueeze(3), blocks.queries_BHQD.shape[2]
-    return policy.by_query(fold_slots(scores_BGXRSL, lengths_BGXRS), num_queries)
+    scores_BGXRSL = blocks.scores(policy.voter_rows(rotated_query, blocks.ids_BGXS.shape[1])) * scaling
+    return policy.by_query(fold_slots(scores_BGXRSL, blocks.lengths_BGXS.unsqueeze(3)), rotated_query.shape[2])
 
 
 def _joint_softmax(logits_BHQSL: Tensor, logits_BHQK: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,22 +152,27 @@ def _slot_values(blocks: ReadBlocks, weights_BHQSL: Tensor, policy: SelectionPol
     return policy.by_query(blocks.weighted(weights_BGXRSL), weights_BHQSL.shape[2])
 
 
-def _kernel_reads(context: LandmarkContext, blocks: ReadBlocks) -> bool:
+def _kernel_reads(context: LandmarkContext, blocks: ReadBlocks, rotated_query: Tensor) -> bool:
     """Whether a kernel reads the chosen blocks: it has no gradients and shows no weights of tokens."""
     wanted = context.weights is not None or torch.is_grad_enabled()
-    return not wanted and isinstance(blocks, SlottedBlocks) and fused_is_right(blocks.queries_BHQD, context.block_size)
+    return not wanted and isinstance(blocks, SlottedBlocks) and fused_is_right(rotated_query, context.block_size)
 
 
 def _read_by_kernel(
-    blocks: ReadBlocks, policy: SelectionPolicy, scaling: float, logits_BHQK: Tensor, value: Tensor
+    blocks: ReadBlocks,
+    rotated_query: Tensor,
+    policy: SelectionPolicy,
+    scaling: float,
+    logits_BHQK: Tensor,
+    value: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """out_BHQD and gate_BHQS: each chosen block alone, merged with the local window; the code below is its twin."""
     assert isinstance(blocks, SlottedBlocks)
     groups, num_queries = blocks.ids_BGXS.shape[1], logits_BHQK.shape[2]
+    rows_BGXRD = policy.voter_rows(rotated_query, groups)
     outs_BGXRND, gates_BGXRN = read_chosen_blocks(
-        policy.voter_rows(blocks.queries_BHQD, groups), blocks.keys_BGXSLD, blocks.values_BGXSLD, blocks.lengths_BGXS,
-        scaling=scaling, has_landmarks=True,
-    )  # fmt: skip
+        rows_BGXRD, blocks.keys_BGXSLD, blocks.values_BGXSLD, blocks.lengths_BGXS, scaling=scaling
+    )
     if (without_BGXS := policy.left_out_of(blocks.ids_BGXS)) is not None:
         gates_BGXRN = gates_BGXRN.masked_fill(without_BGXS.unsqueeze(3), MASKED)
     local_BHQD = _local_values(logits_BHQK.softmax(-1), value, 0.0).float()
@@ -181,7 +184,7 @@ def _read_by_kernel(
 def _selection(layer: int, blocks: ReadBlocks, gate_BHQS: Tensor, policy: SelectionPolicy) -> Selection:
     """What every head and query read, with the attention mass on each block: its gate."""
     ids_BHQS = _each_query(blocks.ids_BGXS, gate_BHQS.shape[1:3], policy)
-    return Selection(layer, ids_BHQS, gate_BHQS, 1 - gate_BHQS.sum(-1))
+    return Selection(layer, ids_BHQS, gate_BHQS)
 
 
 def _each_query(x_BGXS: Tensor, heads_and_queries: Sequence[int], policy: SelectionPolicy) -> Tensor:

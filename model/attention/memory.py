@@ -37,14 +37,12 @@ class Selection:
     ids_BHQS: Tensor
     """Chosen blocks by their number in the reader, ascending."""
     gate_BHQS: Tensor
-    """Attention mass on each chosen block."""
-    local_BHQ: Tensor
-    """Attention mass left on the local window: gate.sum(-1) + local == 1."""
+    """Attention mass on each chosen block; the rest of 1 is on the local window."""
 
     def one_query(self, row: int) -> "Selection":
         """The part of one query; negative rows count from the end."""
         at = slice(row, row + 1 or None)
-        return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at], self.local_BHQ[:, :, at])
+        return Selection(self.layer, self.ids_BHQS[:, :, at], self.gate_BHQS[:, :, at])
 
 
 class MemoryReader(Protocol):
@@ -96,38 +94,6 @@ def in_text_order(memory: MemoryReader) -> OrderedMemory:
     return memory
 
 
-class GrowingAxis:
-    """A tensor that grows along one axis; its room doubles, so that n appends copy O(n) rather than O(n^2)."""
-
-    def __init__(self, axis: int) -> None:
-        self._axis = axis
-        self._room: Tensor | None = None
-        self.length = 0
-
-    def view(self) -> Tensor:
-        assert self._room is not None, "nothing stored yet"
-        return self._room.narrow(self._axis, 0, self.length)
-
-    def append(self, new: Tensor, capacity: int | None) -> None:
-        """Put `new` behind what is stored. `capacity`: keep only that many, the last ones."""
-        axis, added = self._axis, new.shape[self._axis]
-        if capacity is not None:
-            both = new if self._room is None else torch.cat((self.view(), new), axis)
-            self._room = both.narrow(axis, max(0, both.shape[axis] - capacity), min(capacity, both.shape[axis])).clone()
-            self.length = self._room.shape[axis]
-            return
-        if self._room is None:
-            self._room = new.clone()
-        elif self.length + added > self._room.shape[axis]:
-            shape = list(self._room.shape)
-            shape[axis] = 2 * (self.length + added)
-            room = self._room.new_empty(shape)
-            room.narrow(axis, 0, self.length).copy_(self.view())
-            self._room = room
-        self._room.narrow(axis, self.length, added).copy_(new)
-        self.length += added
-
-
 class InMemoryReader:
     """Blocks kept as tensors: for texts read in windows, and as the oracle for every other reader.
 
@@ -135,11 +101,11 @@ class InMemoryReader:
     """
 
     def __init__(self, layers: Sequence[int], *, capacity: int | None = None) -> None:
-        self._layers = tuple(layers)
+        self.layers = tuple(layers)
         self._capacity = capacity
-        self._keys: dict[int, GrowingAxis] = {}  # layer -> keys_BGNLD
-        self._values: dict[int, GrowingAxis] = {}
-        self._lengths_BN = GrowingAxis(1)
+        self._keys: dict[int, Tensor] = {}  # layer -> keys_BGNLD
+        self._values: dict[int, Tensor] = {}
+        self._lengths_BN: Tensor | None = None
 
     @classmethod
     def from_blocks(
@@ -160,31 +126,34 @@ class InMemoryReader:
         return memory
 
     @property
-    def layers(self) -> Sequence[int]:
-        return self._layers
-
-    @property
     def num_blocks(self) -> int:
-        return self._lengths_BN.length
+        return 0 if self._lengths_BN is None else self._lengths_BN.shape[1]
 
     def append(self, layers: dict[int, tuple[Tensor, Tensor]], lengths_BN: Tensor) -> None:
-        assert set(layers) == set(self._layers)
+        assert set(layers) == set(self.layers)
         for layer, (keys_BGNLD, values_BGNLD) in layers.items():
-            for rows, new in ((self._keys, keys_BGNLD), (self._values, values_BGNLD)):
-                rows.setdefault(layer, GrowingAxis(2)).append(new, self._capacity)
-        self._lengths_BN.append(lengths_BN, self._capacity)
+            self._keys[layer] = self._joined(self._keys.get(layer), keys_BGNLD, 2)
+            self._values[layer] = self._joined(self._values.get(layer), values_BGNLD, 2)
+        self._lengths_BN = self._joined(self._lengths_BN, lengths_BN, 1)
+
+    def _joined(self, old: Tensor | None, new: Tensor, axis: int) -> Tensor:
+        """Both, or the last `capacity` of them."""
+        both = new.clone() if old is None else torch.cat((old, new), axis)
+        kept = both.shape[axis] if self._capacity is None else min(self._capacity, both.shape[axis])
+        return both.narrow(axis, both.shape[axis] - kept, kept)
 
     def landmarks(self, layer: int) -> Tensor:
-        return self._keys[layer].view()[..., -1, :]
+        return self._keys[layer][..., -1, :]
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
         return choose_blocks(queries_BGXRD, self.landmarks(layer), k)
 
     def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert self._lengths_BN is not None, "nothing stored yet"
         batch, groups = ids_BGXS.shape[:2]
         row = torch.arange(batch, device=ids_BGXS.device).view(-1, 1, 1, 1)
-        if self._lengths_BN.view().shape[0] == 1:  # several continuations of one text read the same memory
+        if len(self._lengths_BN) == 1:  # several continuations of one text read the same memory
             row = torch.zeros_like(row)
         head = torch.arange(groups, device=ids_BGXS.device).view(1, -1, 1, 1)
-        keys, values = self._keys[layer].view(), self._values[layer].view()
-        return keys[row, head, ids_BGXS], values[row, head, ids_BGXS], self._lengths_BN.view()[row, ids_BGXS]
+        keys_BGXSLD, values_BGXSLD = (held[layer][row, head, ids_BGXS] for held in (self._keys, self._values))
+        return keys_BGXSLD, values_BGXSLD, self._lengths_BN[row, ids_BGXS]

@@ -8,31 +8,26 @@
 Axes: B batch (1), H query heads, G KV heads, Q queries, K rows, D head dim, S segments.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.grouped_softmax import MASKED
-from model.attention.rotary import rotary_tables, rotate
+from model.attention.rotary import rotate
 from model.errors import ModelError
 
 QUERIES_AT_ONCE = 64
 """Of tokens that stand anywhere among the rows: rows behind the last of them are not looked at."""
 
 
-class KeyRows:
-    """Rotated keys and values of one text, one row a token, whose number is its position. Room is taken at once."""
+class KeyRows(NamedTuple):
+    """Rotated keys and values of one text in all layers Y, one row a token, whose number is its position."""
 
-    def __init__(
-        self, layers: int, kv_heads: int, head_dim: int, room: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        shape = (layers, 1, kv_heads, room, head_dim)
-        self.keys_YBGKD = torch.empty(shape, dtype=dtype, device=device)
-        self.values_YBGKD = torch.empty(shape, dtype=dtype, device=device)
-        self.room = room
+    keys_YBGKD: Tensor
+    values_YBGKD: Tensor
 
 
 @dataclass
@@ -140,19 +135,3 @@ def _observed(
     plain.mass_QK += weights_BGRQK.sum((0, 1, 2))
     out_BGRQD: Tensor = weights_BGRQK.to(values.dtype) @ values.unsqueeze(2)
     return out_BGRQD.flatten(1, 2)
-
-
-class PositionTables:
-    """cos and sin of the positions 0, 1, ... of a network, computed once; networks may have several kinds of layers."""
-
-    def __init__(self, rotary: nn.Module, layer_types: Sequence[str] | None, like: Tensor, room: int) -> None:
-        self._rotary, self._like, self._room = rotary, like, room
-        # Gemma 3 rotates its local layers by another base.
-        self._type_of = layer_types if layer_types is not None and hasattr(rotary, "layer_types") else None
-        self._tables: dict[str | None, tuple[Tensor, Tensor]] = {}
-
-    def of_layer(self, layer: int) -> tuple[Tensor, Tensor]:
-        kind = self._type_of[layer] if self._type_of is not None else None
-        if kind not in self._tables:
-            self._tables[kind] = rotary_tables(self._rotary, 0, self._room, self._like, layer_type=kind)
-        return self._tables[kind]

@@ -36,8 +36,6 @@ class SlottedBlocks:
     values_BGXSLD: Tensor
     lengths_BGXS: Tensor
     """Ordinary tokens of each block."""
-    queries_BHQD: Tensor
-    """The queries that meet these keys."""
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
         """scores_BGXRSL (float32): products of queries with the keys of their blocks."""
@@ -61,7 +59,6 @@ class SharedBlocks:
     keys_BGULD: Tensor
     values_BGULD: Tensor
     lengths_BGXS: Tensor
-    queries_BHQD: Tensor
 
     def scores(self, rows_BGXRD: Tensor) -> Tensor:
         scores_BGPV = exact_scores(rows_BGXRD.flatten(2, 3), self.keys_BGULD.flatten(2, 3))
@@ -96,20 +93,18 @@ def read_blocks(
     query and rotated: the same queries, before rotation and at their positions; key: the keys of the local window.
     """
     if context.memory[1].positions == "paper":
-        return read_at_paper_positions(context, layer, rotated_BHQD, key_BGKD, scaling)
-    return read_at_library_positions(context, layer, query_BHQD, rotated_BHQD, key_BGKD, scaling)
+        return read_at_paper_positions(context, layer, rotated_BHQD, key_BGKD.shape[1], scaling)
+    return read_at_library_positions(context, layer, query_BHQD, key_BGKD, scaling)
 
 
 def read_at_library_positions(
-    context: LandmarkContext, layer: int, query_BHQD: Tensor, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+    context: LandmarkContext, layer: int, query_BHQD: Tensor, key_BGKD: Tensor, scaling: float
 ) -> ReadBlocks:
     """Every block is scored and read in slot 0, so any memory can search."""
     reader, policy = context.memory
     searching_BHQD = context.queries_for_search(query_BHQD, key_BGKD.shape[2], scaling)
     queries_BGXRD = policy.voter_rows(searching_BHQD, key_BGKD.shape[1])
-    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], reader.num_blocks)
-    if ids is None:
-        ids = reader.search(layer, queries_BGXRD, policy.top_k)
+    ids = reader.search(layer, queries_BGXRD, policy.top_k)
     voters, chosen = ids.shape[2:]
     # Of a single token, and a landmark behind it, few voters choose, and counting what they chose makes the host wait.
     few = min(_SHARED_MOST * chosen, voters * chosen // 2)
@@ -119,29 +114,27 @@ def read_at_library_positions(
         cos, sin = context.table(0, context.block_size, keys)
         place_BGXS = torch.searchsorted(distinct_U, ids.contiguous())
         lengths_BGXS = lengths.unsqueeze(2).expand(-1, -1, voters, -1).gather(3, place_BGXS)
-        return SharedBlocks(ids, place_BGXS, rotate(keys, cos, sin), values, lengths_BGXS, rotated_BHQD)
+        return SharedBlocks(ids, place_BGXS, rotate(keys, cos, sin), values, lengths_BGXS)
     keys, values, lengths = reader.read(layer, ids)
     cos, sin = context.table(0, context.block_size, keys)
-    return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths, rotated_BHQD)
+    return SlottedBlocks(ids, rotate(keys, cos, sin), values, lengths)
 
 
 def read_at_paper_positions(
-    context: LandmarkContext, layer: int, rotated_BHQD: Tensor, key_BGKD: Tensor, scaling: float
+    context: LandmarkContext, layer: int, rotated_BHQD: Tensor, groups: int, scaling: float
 ) -> SlottedBlocks:
     """The newest blocks are scored and read at their distance, which needs the memory of one text."""
     policy = context.memory[1]
     memory, size, stored = in_text_order(context.memory[0]), context.block_size, context.memory[0].num_blocks
     cos, sin = context.table(0, context.local_start, rotated_BHQD)
     at_N = paper_landmark_slots(stored, policy.top_k, rotated_BHQD.device) * size + size - 1
-    queries_BGXRD = policy.voter_rows(rotated_BHQD, key_BGKD.shape[1])
-    ids = policy.forced_blocks(layer, queries_BGXRD.shape[:3], stored)
-    if ids is None:
-        landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
-        together = policy.voters == "all_heads"
-        ids = choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
+    queries_BGXRD = policy.voter_rows(rotated_BHQD, groups)
+    landmarks_BGND = rotate(memory.landmarks(layer), cos[at_N], sin[at_N])
+    together = policy.voters == "all_heads"
+    ids = choose_blocks(queries_BGXRD, landmarks_BGND, policy.top_k, scaling=scaling, all_heads=together)
     keys, values, lengths = memory.read(layer, ids)
     at_BGXSL = paper_read_slots(ids, stored, policy.top_k)[..., None] * size + torch.arange(size, device=ids.device)
-    return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths, rotated_BHQD)
+    return SlottedBlocks(ids, rotate(keys, cos[at_BGXSL], sin[at_BGXSL]), values, lengths)
 
 
 def paper_landmark_slots(num_blocks: int, top_k: int, device: torch.device) -> Tensor:

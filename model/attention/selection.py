@@ -8,8 +8,7 @@ Axes: B batch, H query heads, G KV heads, Q queries, X voter groups per KV head,
 blocks, S slots.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -20,6 +19,7 @@ from model.attention.rotary import exact_scores
 from model.errors import ModelError
 
 Voters = Literal["token", "head", "group", "all_heads"]
+VOTERS: tuple[Voters, ...] = get_args(Voters)
 Positions = Literal["paper", "library"]
 POSITIONS: tuple[Positions, ...] = get_args(Positions)
 LIBRARY_LOCAL_SLOT = 2
@@ -44,8 +44,6 @@ class SelectionPolicy:
     """Positions of chosen blocks (`model.attention.positions`)."""
     each_query: bool = False
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
-    forced: Mapping[int, Tensor] | None = field(default=None, compare=False)
-    """By layer, blocks to read instead of choosing any: ids ascending, of a shape that broadcasts to [B, G, X, S]."""
     left_out: tuple[int, ...] = ()
     """Blocks that may be chosen but are left out of the softmax, and nothing replaces them: the difference shows their
     effect."""
@@ -53,28 +51,13 @@ class SelectionPolicy:
     def __post_init__(self) -> None:
         if self.top_k < 1:
             raise ModelError(f"top_k is {self.top_k}; it must be at least 1.")
-        if self.voters not in ("token", "head", "group", "all_heads"):
-            raise ModelError(f"voters is {self.voters!r}; choose 'token', 'head', 'group' or 'all_heads'.")
-        if self.positions not in POSITIONS:
-            raise ModelError(f"positions is {self.positions!r}; choose one of {', '.join(map(repr, POSITIONS))}.")
+        for name, value, known in (("voters", self.voters, VOTERS), ("positions", self.positions, POSITIONS)):
+            if value not in known:
+                raise ModelError(f"{name} is {value!r}; choose one of {', '.join(map(repr, known))}.")
         if self.voters == "all_heads" and not self.of_one_text:
             raise ModelError(
                 "voters='all_heads' needs positions='paper': a library is searched for each KV head apart."
             )
-        for layer, ids in (self.forced or {}).items():
-            if ids.dtype != torch.int64 or not ids.numel() or bool((ids[..., :1] < 0).any() | (ids.diff() <= 0).any()):
-                raise ModelError(f"forced blocks of layer {layer} must be int64, from 0 on, and strictly ascending.")
-
-    def forced_blocks(self, layer: int, shape_BGX: Sequence[int], num_blocks: int) -> Tensor | None:
-        """ids_BGXS to read in a layer without choosing; None: choose. Raises `ModelError` for blocks not stored."""
-        if self.forced is None or layer not in self.forced:
-            return None
-        ids = self.forced[layer]
-        if int(ids.max()) >= num_blocks:
-            raise ModelError(
-                f"forced blocks of layer {layer} reach {int(ids.max())}, but only {num_blocks} are stored."
-            )
-        return ids.expand(*shape_BGX, ids.shape[-1])
 
     def local_slot(self, num_blocks: int) -> int:
         """Slot at which the local window starts when `num_blocks` are stored (see `model.attention.positions`)."""

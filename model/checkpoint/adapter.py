@@ -127,9 +127,7 @@ def read_base(base: Base, named: str | None, dtype: torch.dtype) -> tuple[Any, A
         ) from error
 
 
-def load_adapted(
-    folder: Path, named: str | None, device: torch.device, dtype: torch.dtype
-) -> tuple[Any, Any, LandmarkConfig]:
+def load_adapted(folder: Path, named: str | None, dtype: torch.dtype) -> tuple[Any, Any, LandmarkConfig]:
     """Backbone, tokenizer and settings. Raises ModelError where the base is missing or does not fit."""
     adapter = Adapter.read(folder)
     try:
@@ -138,7 +136,7 @@ def load_adapted(
         raise ModelError(f"{folder / WEIGHTS} cannot be read ({error}); copy the checkpoint again.") from error
     backbone, tokenizer = read_base(adapter.base, named, dtype)
     merge(backbone, tokenizer, tensors, adapter)
-    return backbone.to(device), tokenizer, adapter.landmark
+    return backbone, tokenizer, adapter.landmark
 
 
 @torch.no_grad()

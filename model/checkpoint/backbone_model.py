@@ -5,7 +5,8 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,20 @@ class BackboneModel(nn.Module):
         config = self.backbone.config
         return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
+    @cached_property
+    def _plain_tokenizer(self) -> Any:
+        """A copy for documents, in which names of special tokens count as plain text; never changed, so that threads
+        can share it."""
+        plain = copy.deepcopy(self.tokenizer.backend_tokenizer)
+        plain.encode_special_tokens = True
+        plain.no_padding()
+        plain.no_truncation()
+        return plain
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of tokens, without special tokens and landmarks."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
 
 SAMPLED = 4096
 """Numbers of each matrix that tell whether weights are those hashed before, beside the dates of their files."""
@@ -120,16 +135,6 @@ def text_digest(text: str) -> str:
 
 
 _PART = "\ufffd"  # what an incomplete character decodes to
-
-
-def plain_tokenizer(tokenizer: Any) -> Any:
-    """A copy for documents, in which names of special tokens count as plain text; never changed, so that threads can
-    share it."""
-    plain = copy.deepcopy(tokenizer.backend_tokenizer)
-    plain.encode_special_tokens = True
-    plain.no_padding()
-    plain.no_truncation()
-    return plain
 
 
 class TokenText:

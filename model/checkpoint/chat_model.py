@@ -15,7 +15,7 @@ Axes: B batch (1), Q tokens of a pass, E hidden width, V vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +25,10 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
 
-from model.attention.plain_attention import KeyRows, PlainContext, PositionTables, plain_attention
+from model.attention.plain_attention import KeyRows, PlainContext, plain_attention
+from model.attention.rotary import rotary_tables
 from model.checkpoint.adapter import files_of
-from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, plain_tokenizer, text_digest
+from model.checkpoint.backbone_model import BackboneModel, kept_weights_digest, text_digest
 from model.checkpoint.families import check_chat_backbone, rope_of
 from model.errors import ContextTooLong, ModelError, UnsupportedBackbone
 
@@ -98,7 +99,7 @@ class ChatModel(BackboneModel):
         self.num_weights = sum(parameter.numel() for parameter in backbone.parameters())
         """Of the checkpoint, however many bits they are kept in."""
         self._weights = ""
-        self._tables: PositionTables | None = None
+        self._tables: dict[str | None, tuple[Tensor, Tensor]] = {}
 
     # shape
 
@@ -118,15 +119,18 @@ class ChatModel(BackboneModel):
                 f"passages, question and answer need {room} positions, but {self.source or 'the writer'} has "
                 f"{self.max_positions}: take fewer passages."
             )
-        return KeyRows(self.num_layers, self.num_kv_heads, self.head_dim, room, self.dtype, self.device)
+        shape = (self.num_layers, 1, self.num_kv_heads, room, self.head_dim)
+        return KeyRows(*(torch.empty(shape, dtype=self.dtype, device=self.device) for _ in range(2)))
 
     def table(self, layer: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of all positions of a layer."""
-        if self._tables is None:
+        """cos and sin of all positions of a layer, computed once for each kind of layer."""
+        rotary, types = self.backbone.model.rotary_emb.rotary, getattr(self.backbone.config, "layer_types", None)
+        # Gemma 3 rotates its local layers by another base.
+        kind = types[layer] if types is not None and hasattr(rotary, "layer_types") else None
+        if kind not in self._tables:
             like = torch.empty(0, dtype=self.dtype, device=self.device)
-            types = getattr(self.backbone.config, "layer_types", None)
-            self._tables = PositionTables(self.backbone.model.rotary_emb.rotary, types, like, self.max_positions)
-        return self._tables.of_layer(layer)
+            self._tables[kind] = rotary_tables(rotary, 0, self.max_positions, like, layer_type=kind)
+        return self._tables[kind]
 
     def rotates(self, layer: int) -> bool:
         """Whether a layer has positions at all."""
@@ -171,14 +175,6 @@ class ChatModel(BackboneModel):
         return list(encoding.ids)
 
     @cached_property
-    def _plain_tokenizer(self) -> Any:
-        return plain_tokenizer(self.tokenizer)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of tokens, without special tokens."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-    @cached_property
     def stop_ids(self) -> frozenset[int]:
         """The checkpoint's own end tokens: those of its generation config, and the tokenizer's."""
         ends = getattr(self.backbone.generation_config, "eos_token_id", None)
@@ -213,13 +209,9 @@ _SIDE = 64
 
 def round_matrices(layers: nn.Module, kind: FewBits) -> None:
     """Round the matrices below `layers` in place. Raises `ModelError` without the package, or where none can be."""
-    if kind == "int8":
-        _to_int8(layers)
-    else:
+    if kind == "nf4":
         _to_nf4(layers)
-
-
-def _to_int8(layers: nn.Module) -> None:
+        return
     try:
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
     except ImportError as error:

@@ -26,12 +26,7 @@ def check_backbone(config: PreTrainedConfig) -> None:
             "(Llama 1-3 and SmolLM2, Mistral, Qwen2/2.5, Qwen3, StarCoder2). Choose a checkpoint of one of these, or "
             f"an encoder as a finder: {', '.join(ENCODER_FAMILIES)}."
         )
-    kind = (rope_of(config) or {}).get("rope_type", "default")
-    if kind not in TESTED_ROPE:
-        raise UnsupportedBackbone(
-            f"rope type {kind!r} is not supported: stored keys need positions that do not depend on the length "
-            f"({', '.join(TESTED_ROPE)})."
-        )
+    _check_rope(config, TESTED_ROPE)
 
 
 def check_chat_backbone(config: PreTrainedConfig) -> None:
@@ -42,16 +37,20 @@ def check_chat_backbone(config: PreTrainedConfig) -> None:
             f"{', '.join(CHAT_FAMILIES)} (Gemma 3 270M and 1B, Llama 3 and SmolLM2, Mistral, Phi-4, Qwen2.5, Qwen3, "
             "SmolLM3). Choose one of these, or serve the checkpoint and name its address."
         )
-    rope = rope_of(config)
-    kinds = {value.get("rope_type", "default") for value in rope.values() if isinstance(value, dict)}
-    if untested := (kinds or {rope.get("rope_type", "default")}) - set(CHAT_ROPE):
-        raise UnsupportedBackbone(
-            f"rope type {', '.join(sorted(untested))} is not supported: stored keys need positions that do not depend "
-            f"on the length ({', '.join(CHAT_ROPE)})."
-        )
+    _check_rope(config, CHAT_ROPE)
     for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, cap, None) is not None:
             raise UnsupportedBackbone(f"{cap} is not supported for a local writer; choose a checkpoint without it.")
+
+
+def _check_rope(config: PreTrainedConfig, tested: tuple[str, ...]) -> None:
+    rope = rope_of(config)  # of all layers, or of each kind of layer
+    kinds = {value.get("rope_type", "default") for value in rope.values() if isinstance(value, dict)}
+    if untested := (kinds or {rope.get("rope_type", "default")}) - set(tested):
+        raise UnsupportedBackbone(
+            f"rope type {', '.join(map(repr, sorted(untested)))} is not supported: stored keys need positions that do "
+            f"not depend on the length ({', '.join(tested)})."
+        )
 
 
 def rope_of(config: PreTrainedConfig) -> dict[str, Any]:

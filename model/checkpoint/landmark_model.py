@@ -26,7 +26,7 @@ from model.attention.landmark_attention import landmark_attention
 from model.attention.memory import MemoryReader
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.adapter import files_of
-from model.checkpoint.backbone_model import BackboneModel, TokenText, kept_weights_digest, plain_tokenizer, text_digest
+from model.checkpoint.backbone_model import BackboneModel, TokenText, kept_weights_digest, text_digest
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone, rope_of
@@ -223,10 +223,6 @@ class LandmarkModel(BackboneModel):
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return TokenizedText(list(encoding.ids), offsets[:, 0], offsets[:, 1])
 
-    @cached_property
-    def _plain_tokenizer(self) -> Any:
-        return plain_tokenizer(self.tokenizer)
-
     def prompt(self, question: str) -> Prompt:
         """The question in the model's prompt template, after a begin-of-text token if the tokenizer adds one."""
         return self.prompt_of(self.tokenize(question).ids)
@@ -242,10 +238,6 @@ class LandmarkModel(BackboneModel):
             question = slice(len(ids), len(ids) + len(question_ids))
             ids += [*question_ids, *self.tokenizer(part, add_special_tokens=False)["input_ids"]]
         return Prompt(ids, question)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of tokens, without special tokens and landmarks."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
     def token_text(self) -> TokenText:

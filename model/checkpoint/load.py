@@ -51,18 +51,18 @@ def load_backbone(
     base.
     """
     source = str(path_or_hub_id)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if (adapted := find_adapter(source)) is not None:
-        return _load_adapted(source, *adapted, device, dtype)
+        backbone, tokenizer, settings = load_adapted(*adapted, _numbers(dtype, target))
+        return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
     config = _read_config(source)
     if config.model_type in ENCODER_FAMILIES:
-        target, chosen = _placed(config, device, dtype)
+        chosen, prefixes = _numbers(dtype, target, config), (query_prefix, passage_prefix)
         tokenizer = _read_tokenizer(source)
-        prefixes = (query_prefix, passage_prefix)
         return load_encoder(source, tokenizer, target, chosen, block_size=block_size, prefixes=prefixes)
     check_backbone(config)
     tokenizer = _read_tokenizer(source)
-    target, chosen = _placed(config, device, dtype)
-    backbone = _read_weights(source, config, chosen)
+    backbone = _read_weights(source, config, _numbers(dtype, target, config))
     landmark = getattr(config, "landmark", None)
     if landmark is None:
         settings = LandmarkConfig(block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer))
@@ -73,16 +73,6 @@ def load_backbone(
                 f"config.landmark names token {settings.landmark_token_id}, which the vocabulary does not have."
             )
     return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
-
-
-def _load_adapted(
-    source: str, folder: Path, base: str | None, device: str | torch.device | None, dtype: torch.dtype | str | None
-) -> LandmarkModel:
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = torch.bfloat16 if target.type == "cuda" else torch.float32
-    chosen = getattr(torch, dtype) if isinstance(dtype, str) else dtype or kind
-    backbone, tokenizer, settings = load_adapted(folder, base, target, chosen)
-    return LandmarkModel(backbone.eval(), tokenizer, settings, source=source)
 
 
 def load_chat_model(
@@ -107,7 +97,8 @@ def load_chat_model(
         config, tokenizer = _read_config(source), None
     check_chat_backbone(config)
     tokenizer = tokenizer or _read_tokenizer(source)
-    target, chosen = _placed(config, device, dtype)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = _numbers(dtype, target, config)
     with readable(f"the weights of {source}"):
         backbone = read_gguf_weights(source, chosen) if is_gguf(source) else _published_weights(source, chosen)
     placed: Any = backbone
@@ -147,12 +138,16 @@ def _read_tokenizer(source: str) -> Any:
     return tokenizer
 
 
-def _placed(
-    config: PreTrainedConfig, device: str | torch.device | None, dtype: torch.dtype | str | None
-) -> tuple[torch.device, torch.dtype]:
-    """Where a checkpoint runs, and in which numbers."""
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return target, getattr(torch, dtype) if isinstance(dtype, str) else dtype or _default_dtype(config, target)
+def _numbers(
+    dtype: torch.dtype | str | None, device: torch.device, config: PreTrainedConfig | None = None
+) -> torch.dtype:
+    """In which numbers a checkpoint computes, by default (see `load_backbone`) or as asked."""
+    if dtype is not None:
+        return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    large = config is not None and (
+        12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size > 10**9
+    )
+    return torch.bfloat16 if device.type == "cuda" or large else torch.float32
 
 
 def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
@@ -183,27 +178,18 @@ def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> 
             f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "
             "the checkpoint was made by a newer version; update Cairn."
         )
-    file = _file_of(source, WEIGHTS_FILE)
+    found = cached_file(source, WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
+    if found is None:
+        raise ModelError(f"{source} holds no {WEIGHTS_FILE}; copy the checkpoint again.")
+    file = Path(found)
     del config.weights  # the model in memory is a plain one, and so is what `LandmarkModel.save` writes
     family: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     try:
-        backbone, found = family.from_pretrained(
+        backbone, loaded = family.from_pretrained(
             None, config=config, state_dict=read_weights(file, dtype), dtype=dtype, output_loading_info=True
         )
     except RuntimeError as error:  # raised for shapes that differ
         raise ModelError(f"{file} does not fit its config.json: {error}") from error
-    if wrong := sorted(found["missing_keys"] | found["unexpected_keys"]):
+    if wrong := sorted(loaded["missing_keys"] | loaded["unexpected_keys"]):
         raise ModelError(f"{file} does not fit its config.json; first weight that is missing or unknown: {wrong[0]}.")
     return backbone
-
-
-def _file_of(source: str, name: str) -> Path:
-    file = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-    if file is None:
-        raise ModelError(f"{source} holds no {name}; copy the checkpoint again.")
-    return Path(file)
-
-
-def _default_dtype(config: PreTrainedConfig, device: torch.device) -> torch.dtype:
-    parameters = 12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size
-    return torch.bfloat16 if device.type == "cuda" or parameters > 1_000_000_000 else torch.float32

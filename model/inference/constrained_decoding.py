@@ -6,11 +6,9 @@ one of them. So all that the model writes is an exact quotation, and its place i
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
-
-from model.errors import ModelError
 
 TokenPlace = tuple[int, int]
 """(number of the block in the memory, row of the token in the block)"""
@@ -21,13 +19,9 @@ class QuoteSource:
     """Text that may be quoted: raw tokens of each block, and for each block the one that continues it, if any."""
 
     tokens_by_block: Sequence[Sequence[int]]
-    next_block: Sequence[int | None] = ()
+    next_block: Sequence[int | None]
     may_start: frozenset[int] | None = None
     """Tokens that a quotation may begin with (those that begin a word, say). None: all."""
-
-    def __post_init__(self) -> None:
-        if self.next_block and len(self.next_block) != len(self.tokens_by_block):
-            raise ModelError("next_block must name a successor (or None) for every block that may be quoted.")
 
     def token_at(self, place: TokenPlace) -> int:
         return self.tokens_by_block[place[0]][place[1]]
@@ -37,7 +31,7 @@ class QuoteSource:
         block, row = place
         if row + 1 < len(self.tokens_by_block[block]):
             return block, row + 1
-        following = self.next_block[block] if self.next_block else None
+        following = self.next_block[block]
         return (following, 0) if following is not None and len(self.tokens_by_block[following]) else None
 
 
@@ -48,13 +42,10 @@ class QuoteCursor:
     source: QuoteSource
     places: list[TokenPlace] | None = None
     """Places of the last token quoted; None before the first."""
-    _starts: dict[int, list[TokenPlace]] = field(default_factory=dict)
 
     def allowed(self) -> dict[int, list[TokenPlace]]:
         """Tokens that continue the quotation (or begin it), each with its places."""
         if self.places is None:
-            if not self._starts:
-                self._starts = self._all_starts()
             return self._starts
         following: dict[int, list[TokenPlace]] = defaultdict(list)
         for place in self.places:
@@ -67,7 +58,8 @@ class QuoteCursor:
         self.places = self.allowed()[token]
         return self.places[0]
 
-    def _all_starts(self) -> dict[int, list[TokenPlace]]:
+    @cached_property
+    def _starts(self) -> dict[int, list[TokenPlace]]:
         starts: dict[int, list[TokenPlace]] = defaultdict(list)
         for block, tokens in enumerate(self.source.tokens_by_block):
             for row, token in enumerate(tokens):

@@ -1,4 +1,4 @@
-"""Decoding over a memory: token stream, sampling, stop strings.
+"""Decoding over a memory: token stream, stop strings.
 
 - A landmark is never emitted: the block grid places it. Attention of every forward pass is recorded
   (`GeneratedToken.selections`).
@@ -19,39 +19,29 @@ from model.checkpoint.landmark_model import LandmarkModel, on_device
 from model.errors import ModelError
 from model.inference.constrained_decoding import QuoteCursor, QuoteSource, TokenPlace
 from model.inference.prompt import EncodedPrompt
-from model.inference.session import LandmarkSession, StepOutput
+from model.inference.session import LandmarkSession
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen. temperature 0 is greedy; top_p keeps the smallest set of tokens of that probability."""
+    """How long an answer gets; its tokens are the likeliest ones."""
 
     max_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
     stop: tuple[str, ...] = ()
     """Texts that end the answer and are not part of it; the model's end-of-text token always does."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ModelError("sampling needs max_tokens >= 1, temperature >= 0 and 0 < top_p <= 1.")
+        if self.max_tokens < 1:
+            raise ModelError(f"max_tokens is {self.max_tokens}; an answer needs at least 1.")
         if any(not text for text in self.stop):
             raise ModelError("an empty stop string would end every answer at once; leave it out.")
 
 
-def pick(logprobs_V: Tensor, sampling: Sampling, random: torch.Generator) -> tuple[int, float]:
+def likeliest(logprobs_V: Tensor) -> tuple[int, float]:
     """The next token with its log-probability. The host waits for the device once."""
-    if sampling.temperature == 0:
-        best = logprobs_V.argmax()
-        token, logprob = torch.stack((best.double(), logprobs_V.gather(0, best[None])[0].double())).tolist()
-        return int(token), logprob
-    logprobs_V = logprobs_V.cpu()
-    probabilities = (logprobs_V / sampling.temperature).softmax(-1)
-    ordered, order = probabilities.sort(descending=True, stable=True)
-    keep = ordered.cumsum(-1) - ordered < sampling.top_p
-    token = int(order[torch.multinomial(ordered * keep, 1, generator=random)])
-    return token, float(logprobs_V[token])
+    best = logprobs_V.argmax()
+    token, logprob = torch.stack((best.double(), logprobs_V.gather(0, best[None])[0].double())).tolist()
+    return int(token), logprob
 
 
 class TextStream:
@@ -111,7 +101,7 @@ class GeneratedToken:
     text: str
     """Text that became final with this token; empty while a character or a possible stop string is unfinished."""
     logprob: float
-    """Natural logarithm of its probability among all tokens (landmark excluded), before temperature."""
+    """Natural logarithm of its probability among all tokens (landmark excluded)."""
     selections: tuple[Selection, ...]
     """What attention read to choose this token: one read per memory layer, of one query."""
     quote: TokenPlace | None
@@ -138,18 +128,26 @@ def generate(
     sampling = sampling or Sampling()
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy(), window_blocks=window_blocks)
     output = session.resume(prompt) if isinstance(prompt, EncodedPrompt) else session.feed(prompt)
-    steps = _chosen_steps(model, session, output, sampling, QuoteCursor(quote_from) if quote_from else None)
+    cursor = QuoteCursor(quote_from) if quote_from else None
     text = TextStream(model.decode, sampling.stop)
+    token: int | None = None
     for count in range(1, sampling.max_tokens + 1):
         if cancelled():
             return
-        step = next(steps, None)
-        if step is None or step.token == model.tokenizer.eos_token_id:
+        if token is not None:
+            output = session.feed([token])
+        row = output.next_row(model.config.landmark_in_loss)
+        logprobs_V = _logprobs(model, output.hidden_TE[row])
+        if cursor is None:
+            (token, logprob), place = likeliest(logprobs_V), None
+        else:
+            token, logprob, place = _quoted(logprobs_V, cursor, [] if count == 1 else _end_tokens(model, sampling))
+        if token is None or token == model.tokenizer.eos_token_id:
             break
-        piece, stopped = text.add(step.token)
+        piece, stopped = text.add(token)
         last = count == sampling.max_tokens
         piece += text.flush() if last and not stopped else ""
-        yield GeneratedToken(step.token, piece, step.logprob, step.selections, step.place)
+        yield GeneratedToken(token, piece, logprob, output.selections_of(row), place)
         if stopped or last:
             return
     if rest := text.flush():
@@ -182,36 +180,6 @@ def answer_logprob(
     return torch.tensor(logprobs)
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """A token of the answer, with its probability and what was read to choose it."""
-
-    token: int
-    logprob: float
-    selections: tuple[Selection, ...]
-    place: TokenPlace | None = None
-
-
-def _chosen_steps(
-    model: LandmarkModel,
-    session: LandmarkSession,
-    output: StepOutput,
-    sampling: Sampling,
-    cursor: QuoteCursor | None,
-) -> Iterator[_Step]:
-    """One forward pass per token; ends where a quotation does."""
-    random = torch.Generator().manual_seed(sampling.seed)
-    started = False
-    while True:
-        row = output.next_row(model.config.landmark_in_loss)
-        logprobs_V = _logprobs(model, output.hidden_TE[row])
-        token, logprob, place = _choose(model, logprobs_V, sampling, cursor, random, started=started)
-        if token is None:
-            return
-        yield _Step(token, logprob, output.selections_of(row), place)
-        output, started = session.feed([token]), True
-
-
 @torch.no_grad()
 def _logprobs(model: LandmarkModel, hidden: Tensor) -> Tensor:
     """Log-probabilities over the vocabulary without the landmark."""
@@ -220,25 +188,16 @@ def _logprobs(model: LandmarkModel, hidden: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
-def _choose(
-    model: LandmarkModel,
-    logprobs_V: Tensor,
-    sampling: Sampling,
-    cursor: QuoteCursor | None,
-    random: torch.Generator,
-    *,
-    started: bool,
+def _quoted(
+    logprobs_V: Tensor, cursor: QuoteCursor, ends: Sequence[int]
 ) -> tuple[int | None, float, TokenPlace | None]:
-    """The next token with its log-probability and, in quote mode, its place; None at the end of a quotation."""
-    if cursor is None:
-        return *pick(logprobs_V, sampling, random), None
+    """The next token of a quotation with its log-probability and its place; None at the end, which `ends` mark."""
     logprobs_V = logprobs_V.cpu()  # once; what follows stays here
     allowed = cursor.allowed()
-    ends = _end_tokens(model, sampling) if started else []
     candidates = [*allowed, *(token for token in ends if token not in allowed)]
     if not candidates:
         return None, 0.0, None
-    chosen, logprob = pick(logprobs_V[torch.tensor(candidates)], sampling, random)
+    chosen, logprob = likeliest(logprobs_V[torch.tensor(candidates)])
     token = candidates[chosen]
     if token not in allowed:
         return None, 0.0, None

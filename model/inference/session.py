@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.attention.context import RotatedKeys
 from model.attention.memory import InMemoryReader, MemoryReader, Selection, TextMemory, in_text_order
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
@@ -35,9 +34,7 @@ class StepOutput:
     def next_row(self, landmark_in_loss: bool) -> int:
         """The row whose output chooses the next token, counted from the end: the last one, unless that is a landmark
         that was not trained to predict; then the last ordinary token."""
-        if landmark_in_loss:
-            return -1
-        return max(row for row, landmark in enumerate(self.landmarks) if not landmark) - len(self.landmarks)
+        return self.predicting_rows(landmark_in_loss)[-1] - len(self.landmarks)
 
     def predicting_rows(self, landmark_in_loss: bool) -> list[int]:
         """For each raw token fed, the row whose output chooses the token after it."""
@@ -71,7 +68,8 @@ class LandmarkSession:
             memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
         self.memory = memory
         self._grows = policy.of_one_text and isinstance(memory, TextMemory)
-        self._cache, self._rotated = DynamicCache(), RotatedKeys()
+        self._cache = DynamicCache()
+        self._rotated: dict[int, tuple[int, Tensor]] = {}  # `LandmarkContext.rotated_keys` of the local window
         self._local = 0  # tokens in the local window, landmarks included
 
     def feed(self, raw_ids: Sequence[int]) -> StepOutput:
@@ -151,4 +149,4 @@ class LandmarkSession:
                 layers[layer] = keys_BGNLD, values_BGNLD
             rest.update(keys[:, :, cut:], values[:, :, cut:], layer)
         memory.append(layers, torch.full((1, finished), self.model.config.tokens_per_block, device=self.model.device))
-        self._cache, self._rotated, self._local = rest, RotatedKeys(), self._local - finished * size
+        self._cache, self._rotated, self._local = rest, {}, self._local - finished * size

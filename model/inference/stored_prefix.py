@@ -22,11 +22,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.attention.plain_attention import PlainContext
+from model.attention.plain_attention import KeyRows, PlainContext
 from model.attention.rotary import rotate
 from model.checkpoint.chat_model import ChatModel
 from model.errors import ModelError
-from model.inference.generate import Sampling, TextStream, pick
+from model.inference.generate import Sampling, TextStream, likeliest
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,35 +40,32 @@ class StoredSegment:
 
 def read_prefix(model: ChatModel) -> StoredSegment:
     """The shared beginning of every prompt."""
-    return _read(model, None, model.prefix_ids)
+    return read_segment(model, None, model.prefix_ids)
 
 
-def read_segment(model: ChatModel, prefix: StoredSegment, ids: Sequence[int]) -> StoredSegment:
+def read_segment(model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int]) -> StoredSegment:
     """A passage of at least one token. Raises `ContextTooLong`."""
-    return _read(model, prefix, ids)
-
-
-def rotated(model: ChatModel, layer: int, keys_GTD: Tensor, start: int) -> Tensor:
-    """Stored keys of a layer at the positions from `start` on."""
-    if not model.rotates(layer):
-        return keys_GTD
-    cos, sin = (table[start : start + keys_GTD.shape[1]] for table in model.table(layer))
-    return rotate(keys_GTD, cos, sin)
-
-
-def _read(model: ChatModel, prefix: StoredSegment | None, ids: Sequence[int]) -> StoredSegment:
     before = 0 if prefix is None else len(prefix.ids)
-    rows = model.key_rows(before + len(ids))
+    room = before + len(ids)
+    rows = model.key_rows(room)
     if prefix is not None:
-        for layer in range(model.num_layers):
-            keys = rotated(model, layer, prefix.keys_YGTD[layer], 0)
-            rows.keys_YBGKD[layer, 0, :, :before] = keys
-            rows.values_YBGKD[layer, 0, :, :before] = prefix.values_YGTD[layer]
+        _fill(model, rows, 0, prefix)
     written: list[tuple[Tensor, Tensor]] = []
-    row_Q = torch.arange(before, rows.room, device=model.device)
-    model.run(ids, PlainContext(rows, row_Q, rows.room, model.table, written=written))
+    row_Q = torch.arange(before, room, device=model.device)
+    model.run(ids, PlainContext(rows, row_Q, room, model.table, written=written))
     keys_YGTD, values_YGTD = (torch.stack([pair[which][0] for pair in written]) for which in (0, 1))
     return StoredSegment(tuple(ids), keys_YGTD, values_YGTD)
+
+
+def _fill(model: ChatModel, rows: KeyRows, start: int, segment: StoredSegment) -> None:
+    """Put stored keys and values into the rows from `start` on, the keys at their positions there."""
+    place = slice(start, start + len(segment.ids))
+    for layer in range(model.num_layers):
+        keys_GTD = segment.keys_YGTD[layer].to(rows.keys_YBGKD)
+        if model.rotates(layer):
+            keys_GTD = rotate(keys_GTD, *(table[place] for table in model.table(layer)))
+        rows.keys_YBGKD[layer, 0, :, place] = keys_GTD
+        rows.values_YBGKD[layer, 0, :, place] = segment.values_YGTD[layer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,18 +103,10 @@ class AssembledPrompt:
             self.segments.append(slice(start, start + len(tokens)))
             start += len(tokens)
         self._length = self._context_stop = start
-        self._fill(slice(0, len(prefix.ids)), prefix)
+        _fill(model, self._rows, 0, prefix)
         for place, segment in zip(self.segments, segments, strict=True):
             if isinstance(segment, StoredSegment):
-                self._fill(place, segment)
-
-    def _fill(self, place: slice, segment: StoredSegment) -> None:
-        """Put stored keys and values into their rows."""
-        rows = self._rows
-        for layer in range(self.model.num_layers):
-            keys_GTD = segment.keys_YGTD[layer].to(rows.keys_YBGKD)
-            rows.keys_YBGKD[layer, 0, :, place] = rotated(self.model, layer, keys_GTD, place.start)
-            rows.values_YBGKD[layer, 0, :, place] = segment.values_YGTD[layer]
+                _fill(model, self._rows, place.start, segment)
 
     @property
     def context(self) -> slice:
@@ -129,7 +118,8 @@ class AssembledPrompt:
         start, stop = self._length, self._length + len(ids)
         mass_QK = torch.zeros((len(ids), stop), device=self.model.device)
         row_Q = torch.arange(start, stop, device=self.model.device)
-        hidden_QE = self._run(ids, row_Q, stop, mass_QK=mass_QK)
+        context = PlainContext(self._rows, row_Q, stop, self.model.table, mass_QK=mass_QK)
+        hidden_QE = self.model.run(ids, context)
         self._length = stop
         return PassOutput(hidden_QE, mass_QK / (self.model.num_layers * self.model.num_heads))
 
@@ -140,8 +130,9 @@ class AssembledPrompt:
     def read_again(self) -> None:
         """Recompute prefix and all segments in one pass."""
         assert self._length == self._context_stop
-        rows = torch.arange(self._context_stop, device=self.model.device)
-        self._run(self.ids, rows, self._context_stop, from_start=True)
+        row_Q = torch.arange(self._context_stop, device=self.model.device)
+        context = PlainContext(self._rows, row_Q, self._context_stop, self.model.table, from_start=True)
+        self.model.run(self.ids, context)
 
     def recompute(self, rows_J: Tensor) -> None:
         """Recompute these rows of the segments, ascending, in one pass. They see all rows before them; those that are
@@ -149,28 +140,8 @@ class AssembledPrompt:
         assert self._length == self._context_stop, "segments are recomputed before anything is fed"
         if len(rows_J):
             ids = [self.ids[row] for row in rows_J.tolist()]
-            self._run(ids, rows_J.to(self.model.device), int(rows_J[-1]) + 1)
-
-    def _run(
-        self,
-        ids: Sequence[int],
-        row_Q: Tensor,
-        num_rows: int,
-        *,
-        mass_QK: Tensor | None = None,
-        from_start: bool = False,
-    ) -> Tensor:
-        return self.model.run(
-            ids,
-            PlainContext(
-                self._rows,
-                row_Q,
-                num_rows,
-                self.model.table,
-                mass_QK=mass_QK,
-                from_start=from_start,
-            ),
-        )
+            row_Q, num_rows = rows_J.to(self.model.device), int(rows_J[-1]) + 1
+            self.model.run(ids, PlainContext(self._rows, row_Q, num_rows, self.model.table))
 
     def mass_by_segment(self, mass_K: Tensor) -> list[float]:
         """Shares of one token's attention on each segment."""
@@ -220,7 +191,7 @@ class AnswerPiece:
     text: str
     """Text that became final with this token."""
     logprob: float | None
-    """Natural logarithm of its probability, before temperature."""
+    """Natural logarithm of its probability."""
     segment_mass: tuple[float, ...]
     """Share of attention on each segment when it was chosen: the mean over layers and heads."""
 
@@ -232,7 +203,7 @@ def write_answer(
 
     output: that of `read_question`. Returns how it ended.
     """
-    model, random = text.model, torch.Generator().manual_seed(sampling.seed)
+    model = text.model
     stream = TextStream(model.decode, sampling.stop)
     ending: Ending = "length"
     for count in range(1, sampling.max_tokens + 1):
@@ -240,7 +211,7 @@ def write_answer(
             ending = "cancelled"
             break
         logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
-        token, logprob = pick(logprobs_V, sampling, random)
+        token, logprob = likeliest(logprobs_V)
         mass = tuple(text.mass_by_segment(output.mass_QK[-1]))
         if token in model.stop_ids:
             ending = "stop"

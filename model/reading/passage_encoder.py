@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 
 from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
-from model.errors import ModelError
+from model.errors import readable
 from model.precision import fast_precision
 from model.reading.network import encoded, new_encoder
 from model.reading.span_reader import SpanReader
@@ -70,7 +70,7 @@ class PassageEncoder:
 def load_passage_encoder(folder: Path, reader: SpanReader) -> PassageEncoder:
     """The encoder in `folder`, in float32, with the vocabulary and the word embeddings of `reader`, on its device.
     Raises `ModelError` for files that are missing, damaged or do not fit."""
-    try:
+    with readable(f"the passage encoder in {folder}"):
         text = (folder / "config.json").read_text(encoding="utf-8")
         config = BertConfig.from_dict(json.loads(text))
         with torch.device("meta"):  # no weights are drawn at random, only to be replaced
@@ -81,9 +81,5 @@ def load_passage_encoder(folder: Path, reader: SpanReader) -> PassageEncoder:
         encoder.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32) | {WORDS: words.detach()})
         with (folder / WEIGHTS_FILE).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
-    except ModelError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
-        raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
     digest.update(text.encode())
     return PassageEncoder(encoder.to(words.device).eval(), reader.tokenizer, digest.hexdigest())

@@ -63,28 +63,26 @@ class Decision:
 
     def p_none(self, features: AnswerFeatures) -> float:
         assert self.none is not None, "fitted with a reader"
-        return _logistic(weighted_sum(self.none, features))
+        return _probability(self.none, features)
 
     def p_right(self, features: AnswerFeatures) -> float:
         assert self.right is not None, "fitted with a reader"
-        return _logistic(weighted_sum(self.right, features))
+        return _probability(self.right, features)
 
     def is_sure(self, features: AnswerFeatures) -> bool:
         return self.p_right(features) >= self.sure_above
 
 
-def weighted_sum(weights: Weights, features: AnswerFeatures) -> float:
-    """The weighted sum; a feature that is not known counts 0."""
-    return sum(weight * (1.0 if name == CONSTANT else features.get(name, 0.0)) for name, weight in weights.items())
+def _probability(weights: Weights, features: AnswerFeatures) -> float:
+    """Of a logistic regression; a feature that is not known counts 0."""
+    known = {**features, CONSTANT: 1.0}
+    summed = sum(weight * known.get(name, 0.0) for name, weight in weights.items())
+    return 1 / (1 + math.exp(-max(-700.0, summed)))
 
 
 def log_odds(probability: float) -> float:
     inside = min(max(probability, _SMALLEST), 1 - _SMALLEST)
     return math.log(inside / (1 - inside))
-
-
-def _logistic(log_odds: float) -> float:
-    return 1 / (1 + math.exp(-max(-700.0, log_odds)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 
 from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
-from model.errors import ModelError
+from model.errors import readable
 from model.precision import fast_precision
 from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows
@@ -67,16 +67,12 @@ class SpanReading:
     p_none: float
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
+    """Tokens first..stop-1 of a passage."""
+
     passage: int
     first: int
-    """Token of the passage."""
     stop: int
-
-    @property
-    def tokens(self) -> range:
-        return range(self.first, self.stop)
 
 
 PointsOf = Callable[["SpanReader", JointRows], Tensor]
@@ -115,7 +111,9 @@ class SpanReader:
         windows = [window for number, each in enumerate(sentences) for window in _windows(number, each)]
         if only is not None:
             begins = {(passage, sentences[passage][place][0]) for passage, place in only}
-            windows = [each for each in windows if any((each.passage, at) in begins for at in each.tokens)]
+            windows = [
+                each for each in windows if any((each.passage, at) in begins for at in range(each.first, each.stop))
+            ]
         if not windows:
             return SpanReading([[FoundSpan(0.0, 0, 0)] * len(each) for each in sentences], 1.0)
         asked = self.tokenizer.encode(question, add_special_tokens=False).ids
@@ -156,18 +154,13 @@ def _stacked(rows_QKT: Sequence[Tensor]) -> Tensor:
 
 def load_span_reader(folder: Path, device: torch.device | None = None) -> SpanReader:
     """The reader in `folder`, in float32. Raises `ModelError` for files that are missing, damaged or do not fit."""
-    try:
+    with readable(f"the reader in {folder}"):
         config = BertConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         with torch.device("meta"):  # no weights are drawn at random, only to be replaced
             network = JointReader(config)
         network.to_empty(device=device or "cpu")  # of its buffers, numbers of places and kinds, `read` uses none
         network.load_state_dict(read_weights(folder / WEIGHTS_FILE, torch.float32))
-        reader = SpanReader(network.eval(), _open_tokenizer(folder / "tokenizer.json"))
-    except ModelError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: weights of other names or shapes
-        raise ModelError(f"{folder} cannot be used ({error}); copy the checkpoint again.") from error
-    return reader
+        return SpanReader(network.eval(), Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 def shipped_reader_for(tokenizer: Any) -> Path | None:
@@ -175,16 +168,8 @@ def shipped_reader_for(tokenizer: Any) -> Path | None:
     language; else None."""
     folder = Path(__file__).resolve().parents[1] / "default" / FOLDER
     file = folder / "tokenizer.json"
-    same = file.is_file() and _open_tokenizer(file).get_vocab() == tokenizer.get_vocab()
+    same = file.is_file() and Tokenizer.from_file(str(file)).get_vocab() == tokenizer.get_vocab()
     return folder if same else None
-
-
-def _open_tokenizer(file: Path) -> Tokenizer:
-    text = file.read_text(encoding="utf-8")
-    try:
-        return Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises nothing more precise
-        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _token_ranges(passage: ReadPassage, text: Encoding) -> list[tuple[int, int]]:
@@ -251,7 +236,7 @@ def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:
     return first, last
 
 
-def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int = 24) -> Tensor:
+def sentence_mass(logits: SpanLogits, sentence_QN: Tensor, *, longest: int) -> Tensor:
     """mass_QS: how much of all spans' probability lies within each sentence, a span counting P(start) P(end).
 
     sentence_QN: number of the sentence of each position, -1 where there is none. Spans across sentences do not count.

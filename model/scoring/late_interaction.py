@@ -16,7 +16,7 @@ Axes: Q question tokens (or questions, of T tokens each), N keys, W weighed memo
 weighed layers and heads concatenated, C blocks, L tokens in a block (landmark last).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -50,12 +50,19 @@ def token_matches(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor], lengths_C:
     `keys_WCGLD`: one tensor per weighed layer, before rotation. Landmarks and padding get -inf.
     """
     count, _, length, _ = keys_WCGLD[0].shape
-    projections_QN = projections(key_parts(queries_QWGD, keys_WCGLD))
-    sizes_Q = queries_QWGD.float().flatten(1).norm(dim=-1).to(projections_QN.device)
+    device = keys_WCGLD[0].device
+    queries_QWGD = queries_QWGD.float().to(device)
+    projections_QN = projections(
+        (queries_QWGD[:, w, group], keys_CLD.flatten(0, 1))
+        for w, keys_CGLD in enumerate(keys_WCGLD)
+        for group, keys_CLD in enumerate(keys_CGLD.unbind(1))
+    )
+    sizes_Q = queries_QWGD.flatten(1).norm(dim=-1)
     # sqrt(w) cos = |q| cos / sqrt(|q| * sum)
     scale_Q1 = (sizes_Q * sizes_Q.sum()).sqrt().clamp_min(_TINY)[:, None]
     matches_QCL: Tensor = (projections_QN / scale_Q1).view(-1, count, length)
-    return matches_QCL.masked_fill(~ordinary_tokens(lengths_C, length, matches_QCL.device), -torch.inf)
+    ordinary_CL = torch.arange(length, device=device) < lengths_C.to(device)[:, None]
+    return matches_QCL.masked_fill(~ordinary_CL, -torch.inf)
 
 
 def score(matches_QST: Tensor) -> Tensor:
@@ -81,16 +88,3 @@ def block_scores(best_QC: Tensor, place_C: Tensor) -> Tensor:
     around_QC[:, :-1][:, follows] = torch.maximum(around_QC[:, :-1], own_QC[:, 1:])[:, follows]
     scores_C = ((1 - NEIGHBOUR_SHARE) * own_QC.square() + NEIGHBOUR_SHARE * around_QC.square()).sum(0).sqrt()
     return torch.empty_like(scores_C).index_copy_(0, order, scores_C)
-
-
-def key_parts(queries_QWGD: Tensor, keys_WCGLD: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """queries_QD and keys_ND of each weighed layer and KV head."""
-    queries_QWGD = queries_QWGD.float().to(keys_WCGLD[0].device)
-    for w, keys_CGLD in enumerate(keys_WCGLD):
-        for group, keys_CLD in enumerate(keys_CGLD.unbind(1)):
-            yield queries_QWGD[:, w, group], keys_CLD.flatten(0, 1)
-
-
-def ordinary_tokens(lengths_C: Tensor, length: int, device: torch.device) -> Tensor:
-    """valid_CL: False at landmarks and padding."""
-    return torch.arange(length, device=device) < lengths_C.to(device)[:, None]

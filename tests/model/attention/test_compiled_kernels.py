@@ -49,7 +49,7 @@ def test_a_tile_fits_into_registers_and_shared_memory(
     name: str, arch: int, kind: str, block_size: int, dim: int
 ) -> None:
     if name == "chosen_blocks_kernel":
-        sizes = chosen_sizes(block_size, dim, 32) | {"HAS_LANDMARKS": True}
+        sizes = chosen_sizes(block_size, dim, 32)
     else:
         sizes = tile_sizes(block_size, dim, shared=4) | {"HAS_VALID": True}
         sizes |= {"M": KEY_VALUE_ROWS} if name == "key_value_gradient_kernel" else {}
@@ -67,9 +67,7 @@ def _resources(name: str, arch: int, kind: str, sizes: dict[str, int], options: 
     kernel = getattr(fused._kernels(), name)
     types = {arg: "constexpr" if arg in sizes else _type(arg, kind) for arg in kernel.arg_names}
     aligned = {
-        (place,): [["tt.divisibility", 16]]
-        for place, (arg, type_) in enumerate(types.items())
-        if type_.startswith("*") or (type_ == "i32" and re.search("_[bhgt]$", arg))
+        (place,): [["tt.divisibility", 16]] for place, (arg, type_) in enumerate(types.items()) if type_.startswith("*")
     }
     constants = {(kernel.arg_names.index(arg),): size for arg, size in sizes.items()}
     source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=aligned)
@@ -90,6 +88,6 @@ def _type(arg: str, kind: str) -> str:
         return "*fp32"
     if arg == "VALID":
         return "*u8"
-    if arg in {"SEQUENCES", "LENGTHS"}:
+    if arg == "LENGTHS":
         return "*i32"
     return "fp32" if arg.startswith("scale") else "i32"

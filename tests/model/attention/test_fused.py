@@ -46,6 +46,12 @@ def assert_same(tensors: list[Tensor], found: Tensor, wanted: Tensor, seen: Tens
         assert error <= allowed[number > 0], f"tensor {number}: {error}"
 
 
+def in_tiles(monkeypatch: pytest.MonkeyPatch, rows: int, columns: int) -> None:
+    """Small ones, so that short texts have several."""
+    monkeypatch.setattr("model.attention.fused.ROWS", rows)
+    monkeypatch.setattr("model.attention.fused.COLUMNS", columns)
+
+
 @needs_triton
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -53,12 +59,14 @@ def assert_same(tensors: list[Tensor], found: Tensor, wanted: Tensor, seen: Tens
     ("groups", "heads", "length", "dim", "block_size"),
     [(1, 1, 50, 16, 16), (1, 2, 41, 24, 17), (2, 2, 70, 16, 32), (1, 1, 70, 8, 64), (1, 1, 20, 16, 3)],
 )
-def test_the_kernels_compute_what_their_twin_computes(device, dtype, groups, heads, length, dim, block_size) -> None:
-    """Blocks of a power of two and others, an unfinished last one, query heads that share keys."""
-    tensors = made(1, groups, heads, length, dim, dtype, device)
+def test_the_kernels_compute_what_their_twin_computes(
+    device, dtype, groups, heads, length, dim, block_size, monkeypatch
+) -> None:
+    """Blocks of a power of two and others, an unfinished last one, query heads that share keys, two rows."""
+    in_tiles(monkeypatch, 32, 32)
+    tensors = made(2, groups, heads, length, dim, dtype, device)
     settings = {"block_size": block_size, "scaling": dim**-0.5}
-    found = fused_attention(*tensors, **settings, rows=32, columns=32)
-    assert_same(tensors, found, grouped_attention_twin(*tensors, **settings, sequences=[(0, 0, length)]))
+    assert_same(tensors, fused_attention(*tensors, **settings), grouped_attention_twin(*tensors, **settings))
 
 
 @needs_triton
@@ -74,52 +82,32 @@ def test_at_the_sizes_of_real_models(dtype, block_size, dim) -> None:
 
 @needs_triton
 @pytest.mark.parametrize("device", DEVICES)
-def test_sequences_packed_into_a_row_know_nothing_of_each_other(device) -> None:
-    tensors = made(2, 1, 2, 45, 16, torch.float32, device)
-    sequences = [(0, 0, 17), (0, 20, 25), (1, 3, 30)]
-    settings = {"block_size": 8, "scaling": 0.25, "sequences": sequences}
-    found = fused_attention(*tensors, **settings, rows=16, columns=16)
-    assert_same(tensors, found, grouped_attention_twin(*tensors, **settings))
-    assert bool((found[0, :, 17:20] == 0).all()) and bool((found[1, :, 33:] == 0).all())
-
-
-@needs_triton
-@pytest.mark.parametrize("device", DEVICES)
-def test_padding_inside_blocks_is_seen_by_nobody(device) -> None:
+def test_padding_inside_blocks_is_seen_by_nobody(device, monkeypatch) -> None:
+    in_tiles(monkeypatch, 16, 32)
     size, filled = 8, [5, 7, 0, 2]
     token = torch.arange(size)
     block = torch.stack([(token < count) | ((token == size - 1) & (count > 0)) for count in filled])
     valid = torch.stack((block.flatten(), torch.ones(len(filled) * size, dtype=torch.bool))).to(device)
     tensors = made(2, 1, 2, valid.shape[1], 16, torch.float32, device)
     settings = {"block_size": size, "scaling": 0.3, "valid_BT": valid}
-    found = fused_attention(*tensors, **settings, rows=16, columns=32)
-    wanted = grouped_attention_twin(*tensors, **settings, sequences=[(0, 0, 32), (1, 0, 32)])
+    found, wanted = fused_attention(*tensors, **settings), grouped_attention_twin(*tensors, **settings)
     assert_same(tensors, found, wanted, seen=valid[:, None, :, None])
 
 
 @needs_triton
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("has_landmarks", [True, False])
-def test_chosen_blocks_are_read_apart_and_put_together(device, has_landmarks) -> None:
-    """For checkpoints with landmarks and without: the second is ordinary attention over all of it."""
+def test_chosen_blocks_are_read_apart_and_put_together(device) -> None:
     random = torch.Generator().manual_seed(0)
     rows, keys, values = (
         torch.randn(shape, generator=random).to(device) for shape in ((1, 2, 1, 3, 16), *((1, 2, 1, 2, 17, 16),) * 2)
     )
     lengths = torch.tensor([16, 9], device=device).expand(1, 2, 1, 2)
-    settings = {"scaling": 0.25, "has_landmarks": has_landmarks}
-    outs, gates = read_chosen_blocks(rows, keys, values, lengths, **settings)
-    for found, wanted in zip((outs, gates), chosen_blocks_twin(rows, keys, values, lengths, **settings), strict=True):
+    outs, gates = read_chosen_blocks(rows, keys, values, lengths, scaling=0.25)
+    for found, wanted in zip((outs, gates), chosen_blocks_twin(rows, keys, values, lengths, scaling=0.25), strict=True):
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
     local, value = torch.randn(2, 1, 2, 1, 3, 5, generator=random).to(device), values[..., 0, :5, :]
-    out, shares = merge(outs, gates, local[0].softmax(-1) @ value, local[0].logsumexp(-1))
+    _, shares = merge(outs, gates, local[0].softmax(-1) @ value, local[0].logsumexp(-1))
     torch.testing.assert_close(shares.sum(-1), 1 - (local[0].logsumexp(-1) - gates_and(local[0], gates)).exp())
-    if not has_landmarks:
-        scores = torch.einsum("bgxrd,bgxnld->bgxrnl", rows, keys) * 0.25
-        there = torch.arange(17, device=device) < lengths[..., None]
-        everything = torch.cat((scores.masked_fill(~there[:, :, :, None], -1e30).flatten(-2), local[0]), -1)
-        wanted = everything.softmax(-1) @ torch.cat((values.flatten(3, 4), value), -2)
-        torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
 
 
 def gates_and(local: Tensor, gates: Tensor) -> Tensor:
@@ -200,8 +188,6 @@ def test_sizes_that_no_tile_holds_are_refused() -> None:
     tensors = [torch.zeros(1, 1, 300, 16)] * 3
     with pytest.raises(ModelError, match="blocks of 2 to 64"):
         fused_attention(*tensors, block_size=200, scaling=1.0)
-    with pytest.raises(ModelError, match="not inside a batch of 1 rows of 300"):
-        fused_attention(*tensors, block_size=16, scaling=1.0, sequences=[(0, 200, 101)])
 
 
 @needs_triton

@@ -42,17 +42,19 @@ def frame(positions: Positions, chosen: list[int]) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("chosen", [[0, 2], [1, 5], [4, 5]])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_chosen_blocks_are_read_where_their_frame_puts_them(positions: Positions, chosen: list[int]) -> None:
+def test_chosen_blocks_are_read_where_their_frame_puts_them(
+    positions: Positions, chosen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     query, key, value = (drawn(1, 1, QUERIES, DIM, seed=seed) for seed in (1, 2, 3))
     memory = InMemoryReader([0])
     keys, values = (drawn(1, 1, STORED, SIZE, DIM, seed=seed) for seed in (4, 5))
     memory.append({0: (keys, values)}, torch.full((1, STORED), SIZE - 1))
-    policy = SelectionPolicy(
-        top_k=len(chosen), voters="token", positions=positions, forced={0: torch.tensor(chosen)}
-    )  # fmt: skip
+    ids = torch.tensor(chosen).expand(1, 1, QUERIES, -1)
+    for module in ("memory", "positions"):  # which searches under library positions, and under the paper's
+        monkeypatch.setattr(f"model.attention.{module}.choose_blocks", lambda *_, **__: ids)
+    policy = SelectionPolicy(top_k=len(chosen), voters="token", positions=positions)
     context = LandmarkContext(SIZE, ROTARY, None, memory, policy)
-    module = SimpleNamespace(layer_idx=0)
-    out, _ = landmark_attention(module, query, key, value, None, 0.4, landmark=context)
+    out, _ = landmark_attention(SimpleNamespace(layer_idx=0), query, key, value, None, 0.4, landmark=context)
 
     slots, local = frame(positions, chosen)
     near = [local * SIZE + n for n in range(QUERIES)]

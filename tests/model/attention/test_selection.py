@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model.attention.memory import InMemoryReader
 from model.attention.selection import SelectionPolicy, Voters, choose_blocks
 from model.errors import ModelError
-from model.inference.generate import Sampling, generate
-from model.inference.prefill import prefill
 from model.inference.session import LandmarkSession, StepOutput
 from tests.tiny_model import tiny_model
 
@@ -102,45 +99,6 @@ def test_reading_everything_does_not_depend_on_who_chooses() -> None:
     first, *others = (read_paper_text(model, policy).hidden_TE for policy in policies)
     for other in others:
         torch.testing.assert_close(other, first, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("positions", ["paper", "library"])
-@pytest.mark.parametrize("voters", VOTERS)
-def test_blocks_can_be_forced(voters: Voters, positions: str) -> None:
-    model = tiny_model(seed=3).requires_grad_(False)
-    text = torch.randint(0, 250, (80,), generator=torch.Generator().manual_seed(1)).tolist()
-    wanted = {layer: torch.tensor([1, 4, 6]) for layer in range(model.num_layers)}
-
-    def tokens(forced: dict[int, Tensor] | None) -> list[Tensor]:
-        policy = SelectionPolicy(top_k=3, voters=voters, positions=positions, forced=forced)  # type: ignore[arg-type]
-        layers = model.memory_layers
-        memory = InMemoryReader.from_blocks(layers, list(prefill(model, text)))
-        stream = generate(model, [7, 8, 9], memory=memory, policy=policy, sampling=Sampling(max_tokens=4))
-        return [read.ids_BHQS for token in stream for read in token.selections]
-
-    assert all(bool((ids == torch.tensor([1, 4, 6])).all()) for ids in tokens(wanted))
-    free = tokens(None)
-    assert not all(bool((ids == torch.tensor([1, 4, 6])).all()) for ids in free)
-    only = {model.memory_layers[0]: wanted[0]}
-    assert bool((tokens(only)[0] == torch.tensor([1, 4, 6])).all())
-    with pytest.raises(ModelError, match="only 12 are stored"):
-        tokens({model.memory_layers[0]: torch.tensor([0, 12])})
-
-
-@pytest.mark.parametrize("ids", [[2, 1], [1, 1], [-1, 3], []])
-def test_forced_blocks_must_be_in_order(ids: list[int]) -> None:
-    with pytest.raises(ModelError, match="strictly ascending"):
-        SelectionPolicy(forced={1: torch.tensor(ids, dtype=torch.int64)})
-
-
-def test_forcing_what_was_chosen_changes_nothing() -> None:
-    model = tiny_model(seed=3).requires_grad_(False)
-    text = torch.randint(0, 250, (80,), generator=torch.Generator().manual_seed(1)).tolist()
-    memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
-    free = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=3)).feed([5, 6, 7])
-    chosen = {read.layer: read.ids_BHQS[:, ::2, :1] for read in free.selections[0]}  # of each KV head
-    forced = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=3, forced=chosen)).feed([5, 6, 7])
-    assert torch.equal(forced.hidden_TE, free.hidden_TE)
 
 
 class Largest(TorchDispatchMode):

@@ -25,8 +25,8 @@ def blocks_of(num_groups: int, rows: int) -> tuple[SlottedBlocks, SharedBlocks, 
     head = torch.arange(num_groups).view(1, -1, 1, 1)
     row = torch.arange(batch).view(-1, 1, 1, 1)
     queries = torch.randn(batch, num_groups, voters, rows, width, generator=rng)
-    gathered = SlottedBlocks(ids, keys[row, head, ids], values[row, head, ids], lengths, queries)
-    return gathered, SharedBlocks(ids, ids, keys, values, lengths, queries), queries
+    gathered = SlottedBlocks(ids, keys[row, head, ids], values[row, head, ids], lengths)
+    return gathered, SharedBlocks(ids, ids, keys, values, lengths), queries
 
 
 @pytest.mark.parametrize(("num_groups", "rows"), [(1, 1), (3, 1), (2, 4)])

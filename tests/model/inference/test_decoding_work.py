@@ -49,7 +49,7 @@ def test_keys_that_were_rotated_before_give_what_rotating_all_of_them_gives(posi
         steps = []
         for piece in ([1, 2, 3], *([token] for token in range(30)), [4, 5]):
             if forgetful:
-                session._rotated = attention_context.RotatedKeys()
+                session._rotated = {}
             steps.append(session.feed(piece).hidden_TE)
         outputs.append(torch.cat(steps))
     assert torch.equal(*outputs)
@@ -67,18 +67,16 @@ class HostWaits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}])
-def test_the_host_waits_for_a_token_at_most_once(settings: dict[str, float]) -> None:
+def test_the_host_waits_for_a_token_at_most_once() -> None:
     """On a CPU a list of numbers is no operation, one number is; test_gpu.py has the same on a GPU."""
     model = tiny_model().requires_grad_(False)
     memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, [5] * 300)))
-    stream = generate(model, [1, 2, 3], memory=memory, sampling=Sampling(max_tokens=20, **settings))  # type: ignore[arg-type]
+    stream = generate(model, [1, 2, 3], memory=memory, sampling=Sampling(max_tokens=20))
     next(stream)
     device_waits = HostWaits()
     with device_waits:
-        count = len(list(stream))
-    # Sampling draws on the host from a copy: its numbers are no waits of the device.
-    assert device_waits.count <= count * (2 if settings else 0)
+        assert list(stream)
+    assert device_waits.count == 0
 
 
 def test_the_text_of_an_answer_is_decoded_once_a_token() -> None:

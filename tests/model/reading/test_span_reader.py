@@ -123,10 +123,10 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path, name: str) -> None:
     save_reader(tiny_reader([TEXT]), tmp_path)
     file = tmp_path / FOLDER / name
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ModelError, match="copy the checkpoint again"):
+    with pytest.raises(ModelError, match="copied again|copy the checkpoint again"):
         load_span_reader(tmp_path / FOLDER)
     file.unlink()
-    with pytest.raises(ModelError, match="copy the checkpoint again"):
+    with pytest.raises(ModelError, match="copied again|copy the checkpoint again"):
         load_span_reader(tmp_path / FOLDER)
 
 

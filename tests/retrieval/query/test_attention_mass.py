@@ -15,7 +15,7 @@ from tests.retrieval.conftest import ask
 def selection(layer: int, ids_XS: list[list[int]], gate_HS: list[list[float]]) -> Selection:
     """One query; ids for all heads, or a row for each."""
     gate = torch.tensor(gate_HS)[None, :, None]
-    return Selection(layer, torch.tensor(ids_XS)[None, :, None].expand_as(gate), gate, 1 - gate.sum(-1))
+    return Selection(layer, torch.tensor(ids_XS)[None, :, None].expand_as(gate), gate)
 
 
 def test_mass_lands_on_the_blocks_that_were_read_by_layer_and_head():
@@ -33,7 +33,7 @@ def test_mass_lands_on_the_blocks_that_were_read_by_layer_and_head():
 
 def test_only_the_row_that_chose_the_token_counts():
     gate = torch.rand(1, 2, 3, 2) / 4
-    read = Selection(3, torch.tensor([0, 2]).expand_as(gate), gate, 1 - gate.sum(-1))
+    read = Selection(3, torch.tensor([0, 2]).expand_as(gate), gate)
     ids_U, mass_YHU = mass_by_head([read], (3,))
     assert ids_U.tolist() == [0, 2]
     torch.testing.assert_close(mass_YHU[0], gate[0, :, -1])
