@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.kv.checksums import piece_seeds
 from storage.kv.format import (
     KVLayout,
     dequantise,
     dequantise_channels,
     encode_front,
     front_bytes,
+    piece_seeds,
     quantise,
     quantise_channels,
 )

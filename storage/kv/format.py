@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -285,3 +285,17 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     for which in SECTIONS:
         fields[which] = Section(**fields[which])
     return Header(**fields)
+
+
+def piece_seeds(fingerprint: str, name: str, layout: KVLayout, num_blocks: int) -> Iterator[int]:
+    """Initial values of the crc32 of all pieces of a file, in order: each binds a piece's bytes to the model, the file
+    and their place in it."""
+    seed = shard_seed(fingerprint, name)
+    for layer in layout.layers:
+        for head in range(layout.kv_heads):
+            for block in range(num_blocks):
+                yield zlib.crc32(struct.pack("<III", layer, head, block), seed)
+
+
+def shard_seed(fingerprint: str, name: str) -> int:
+    return zlib.crc32(f"{fingerprint} {name}".encode())

@@ -19,9 +19,17 @@ from numpy.typing import NDArray
 from storage.blobs.files import OpenFile
 from storage.blobs.protocol import Blobs
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard
-from storage.kv.checksums import piece_seeds
 from storage.kv.codec import decode_pieces
-from storage.kv.format import PREFIX, SECTIONS, Header, KVLayout, decode_header, decode_prefix, encode_front
+from storage.kv.format import (
+    PREFIX,
+    SECTIONS,
+    Header,
+    KVLayout,
+    decode_header,
+    decode_prefix,
+    encode_front,
+    piece_seeds,
+)
 from storage.kv.shard import MOST_AT_ONCE, OpenShard, missing
 
 
