@@ -62,11 +62,7 @@ def verify(workspace: Workspace, *, texts: bool = False) -> VerifyReport:
     every original anew, and compare its text with the one that is stored and shown as evidence."""
     began = time.monotonic()
     report = _verify_shards(workspace)
-    damage = [
-        DamageReport(each.document_id, each.source, each.shard, str(found))
-        for each in report.damaged
-        for found in each.damages
-    ]
+    damage = [DamageReport(document.id, document.source, found.shard, str(found)) for document, found in report.damages]
     damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
     for document in workspace.catalogue.documents():
         reason = _original_damage(workspace, document) or (_other_text(workspace, document) if texts else "")
@@ -85,7 +81,7 @@ def verify(workspace: Workspace, *, texts: bool = False) -> VerifyReport:
 
 
 def _verify_shards(workspace: Workspace) -> storage_maintenance.StorageReport:
-    return storage_maintenance.verify(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
+    return storage_maintenance.verify(workspace.catalogue, workspace.store.blobs)
 
 
 def _exists(workspace: Workspace, document_id: str) -> bool:
@@ -146,7 +142,7 @@ def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcRepo
     for document in workspace.catalogue.documents():
         if document.id not in copies:
             write_sidecar(workspace.database, workspace.home, document.id, workspace.blobs)
-    reclaim = partial(storage_maintenance.reclaim, database, workspace.home, blobs=workspace.blobs)
+    reclaim = partial(storage_maintenance.reclaim, database, workspace.home, workspace.blobs)
     if grace_seconds:
         freed_bytes = reclaim(grace_seconds=grace_seconds)
     else:
@@ -169,7 +165,7 @@ class _Orphans:
 
 def _orphans(workspace: Workspace) -> _Orphans:
     """Shards, originals and sidecars; unfinished copies, images and what writers made."""
-    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
+    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder, workspace.store.blobs)
     originals, unfinished = abandoned_files(workspace)
     # Before the rows: a document made meanwhile is then known.
     images = sorted(workspace.pages_folder.iterdir())
@@ -189,9 +185,9 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
     from retrieval.ingest.shard_writer import rebuild_shard
 
     began = time.monotonic()
-    damaged: dict[str, list[str]] = {}
-    for each in _verify_shards(workspace).damaged:
-        damaged.setdefault(each.document_id, []).append(each.shard)
+    damaged: dict[str, set[str]] = {}
+    for document, found in _verify_shards(workspace).damages:
+        damaged.setdefault(document.id, set()).add(found.shard)
     repaired: list[str] = []
     failed: list[tuple[str, str]] = []
     blocks = 0

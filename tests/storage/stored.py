@@ -134,10 +134,10 @@ class Garbage:
     freed_bytes: int
 
 
-def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
+def collect_garbage(catalogue: Catalogue, home: Path) -> Garbage:
     """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
     require_trustworthy(catalogue.database, Home(home))
     kv_folder = home / "kv"
-    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
+    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, FileBlobs(kv_folder))]
     swept_bytes = sum(map(size_of, garbage))
-    return Garbage(tuple(Trash(home).take(garbage)), swept_bytes, reclaim(catalogue.database, home))
+    return Garbage(tuple(Trash(home).take(garbage)), swept_bytes, reclaim(catalogue.database, home, FileBlobs(home)))

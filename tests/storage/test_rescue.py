@@ -63,8 +63,7 @@ class Books:
 
     def reopen(self) -> Catalogue:
         self.catalogue, self.store = open_home(self.home)
-        report = verify(self.catalogue, self.home / "kv")
-        assert not report.problems
+        assert not verify(self.catalogue, self.store.blobs).problems
         return self.catalogue
 
 
@@ -96,7 +95,7 @@ def test_without_any_copy_every_document_comes_back_from_its_sidecar(books):
     assert sorted(catalogue.documents(), key=lambda each: each.source) == documents
     assert [plain(books.everything(document.id)) for document in documents] == before
     assert [each.name for each in catalogue.collections()] == ["Reports"]
-    assert verify(catalogue, books.home / "kv").ok and not needs_rescue(books.path, books.home)
+    assert not verify(catalogue, books.store.blobs).damages and not needs_rescue(books.path, books.home)
 
 
 def test_the_newest_backup_gives_accounts_and_answers_and_the_sidecars_what_came_after(books):

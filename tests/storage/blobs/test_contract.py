@@ -211,21 +211,22 @@ def test_verify_finds_damage_and_orphans_in_the_store(books, blobs, monkeypatch)
     for seed in (1, 2, 3):
         add_ready(catalogue, store, seed)
     orphan = write_shard(store, group="nobody")
-    report = verify(catalogue, store.folder, blobs=store.blobs)
-    assert report.ok and report.orphans == (orphan.name,)
+    report = verify(catalogue, store.blobs)
+    assert report.damages == report.problems == ()
+    assert orphans(catalogue, store.folder, store.blobs) == [orphan.name]
     first, second, *_ = catalogue.shards()
     whole = bytearray(store.blobs.read(first.name))
     whole[-1] ^= 1
     store.blobs.replace(first.name, bytes(whole))
     store.blobs.delete([second.name])
-    found = {each.shard: each.damages[0].section for each in verify(catalogue, store.folder, blobs=store.blobs).damaged}
+    found = {damage.shard: damage.section for _, damage in verify(catalogue, store.blobs).damages}
     assert found == {first.name: "piece", second.name: "file"}
 
 
 def test_what_was_just_written_is_no_orphan(books, blobs):
     catalogue, store = books
     shard = write_shard(store, group=catalogue.add_document(new_document(1)).document.id)
-    found = orphans(catalogue, store.folder, blobs=store.blobs)
+    found = orphans(catalogue, store.folder, store.blobs)
     assert found == ([shard.name] if blobs.settle_seconds == 0 else []), "there is no lock between machines"
 
 

@@ -176,7 +176,7 @@ def test_garbage_is_not_collected_with_a_catalogue_that_became_foreign_or_damage
     with catalogue.database.write() as connection:
         connection.exec_driver_sql("UPDATE home SET id = 'another'")
     with pytest.raises(ForeignCatalogue):
-        collect_garbage(catalogue, filled, older_than_seconds=0)
+        collect_garbage(catalogue, filled)
     with catalogue.database.write() as connection:
         connection.exec_driver_sql(f"UPDATE home SET id = '{Home(filled).id}'")
     catalogue.close()
@@ -186,7 +186,7 @@ def test_garbage_is_not_collected_with_a_catalogue_that_became_foreign_or_damage
     path.write_bytes(content)
     with pytest.raises((CatalogueDamaged, CatalogueUnavailable)):
         damaged, _ = open_home(filled)
-        collect_garbage(damaged, filled, older_than_seconds=0)
+        collect_garbage(damaged, filled)
     assert (store.folder / orphan.name).exists() and not (filled / "trash").exists()
 
 
