@@ -284,7 +284,7 @@ def _take_in(
             workspace.store.delete([one.name for one in written])
             return ImportedDocument(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
-    write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
+    write_sidecar(workspace.database, workspace.blobs, document_id)
     return ImportedDocument(rows.source, document_id, "imported", submitted.document.num_blocks)
 
 

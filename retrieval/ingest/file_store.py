@@ -122,7 +122,7 @@ def submit(
                 raise InvalidRequest(str(error)) from error
             if not submitted.already_stored:
                 keep()
-                write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
+                write_sidecar(workspace.database, workspace.blobs, document_id)
     finally:
         for copy in copies:
             copy.path.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ from storage.errors import NotFound as NoRow
 from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
 from storage.recovery import FOLDER as SIDECARS
-from storage.recovery import sidecar_file, sidecars, write_sidecar
+from storage.recovery import sidecar_name, sidecars, write_sidecar
 from storage.trash import Trash, size_of
 
 
@@ -47,7 +47,7 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
-        workspace.blobs.inside(SIDECARS).delete(map(sidecar_file, rows.document_ids))
+        workspace.blobs.inside(SIDECARS).delete(map(sidecar_name, rows.document_ids))
         for stored_file in rows.stored_files:
             delete_original(workspace, stored_file)
         for folder in folders:
@@ -141,7 +141,7 @@ def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcRepo
     copies = sidecars(workspace.blobs)
     for document in workspace.catalogue.documents():
         if document.id not in copies:
-            write_sidecar(workspace.database, workspace.home, document.id, workspace.blobs)
+            write_sidecar(workspace.database, workspace.blobs, document.id)
     reclaim = partial(storage_maintenance.reclaim, database, workspace.home, workspace.blobs)
     if grace_seconds:
         freed_bytes = reclaim(grace_seconds=grace_seconds)
