@@ -43,7 +43,7 @@ from storage.backups import copy_rows
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database import Database, reserve_block_ids, reserve_numbers, search_text
-from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.documents import delete_with_contents
 from storage.catalogue.home import Home, progress_of
 from storage.catalogue.jobs import has_active_job, insert_job
 from storage.catalogue.schema import (

@@ -22,15 +22,12 @@ from storage.catalogue.database import LEASE_SECONDS, Database
 from storage.catalogue.documents import DocumentRepository
 from storage.catalogue.folders import FolderRepository
 from storage.catalogue.home import Home
-from storage.catalogue.imports import ImportRepository
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
-from storage.catalogue.shards import ShardRepository
+from storage.catalogue.search import SearchRepository
 from storage.catalogue.shared_values import SharedValueRepository
-from storage.catalogue.terms import TermRepository
 from storage.catalogue.users import UserRepository
-from storage.catalogue.vectors import VectorRepository
 from storage.migrations.upgrade import HEAD, bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
@@ -41,16 +38,13 @@ class Catalogue(
     DocumentRepository,
     CollectionRepository,
     MemoryRepository,
-    ShardRepository,
     JobRepository,
     AnswerRepository,
     UserRepository,
     FolderRepository,
-    ImportRepository,
     PropertyRepository,
     SharedValueRepository,
-    TermRepository,
-    VectorRepository,
+    SearchRepository,
 ):
     """All repositories as one object; see the module docstring."""
 

@@ -1,4 +1,4 @@
-"""Documents: their rows, pages and text."""
+"""Documents: their rows, pages and text; deleting them with everything that was made from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
 from storage.catalogue.database import (
+    batches,
     document_of,
+    mark_memory_changed,
     one_row,
     record_of,
     reserve_numbers,
@@ -20,10 +22,18 @@ from storage.catalogue.database import (
     update_row,
     write_folder_file,
 )
-from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import hold, insert_job, latest_job
-from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.catalogue.schema import collections, document_texts, documents, pages
+from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
+from storage.catalogue.schema import (
+    answer_documents,
+    answers,
+    blocks,
+    collections,
+    document_texts,
+    documents,
+    pages,
+    shards,
+)
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
 from storage.records import (
@@ -160,28 +170,13 @@ class DocumentRepository(Repository):
 
         Raises `NotFound`, `LeaseLost`.
         """
-        compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
         with self._database.write(notify=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title
-            update_row(
-                connection,
-                documents,
-                document_id,
-                title=title,
-                search_text=search_text(title, before.source),
-                num_pages=len(pages_read),
-                num_characters=len(text),
-                num_tokens=num_tokens,
-                notes=json.dumps(list(notes)),
-            )
-            for table in (document_texts, pages):
-                connection.execute(delete(table).where(table.c.document_id == document_id))
-            extracted = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
-            connection.execute(insert(document_texts).values(extracted))
-            if pages_read:
-                connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
+            values = {"title": title, "search_text": search_text(title, before.source), "num_tokens": num_tokens}
+            values["notes"] = json.dumps(list(notes))
+            write_text(connection, document_id, text, pages_read, extras or {}, **values)
             return one_document(connection, ADMINISTRATOR, document_id)
 
     @for_any_principal
@@ -274,8 +269,56 @@ def insert_document(
     return new, None
 
 
+def write_text(
+    connection: Connection,
+    document_id: str,
+    text: str,
+    pages_read: Sequence[Page],
+    extras: Mapping[str, Any],
+    **values: Any,
+) -> None:
+    """Inside the caller's transaction: what was extracted from a document, in place of what was stored before.
+    `values`: of further columns of the document."""
+    counted = {"num_pages": len(pages_read), "num_characters": len(text)}
+    update_row(connection, documents, document_id, **counted, **values)
+    for table in (document_texts, pages):
+        connection.execute(delete(table).where(table.c.document_id == document_id))
+    compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+    extracted = {"document_id": document_id, "text": compressed, "extras": json.dumps(dict(extras))}
+    connection.execute(insert(document_texts).values(extracted))
+    if pages_read:
+        connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
+
+
 def move_to(connection: Connection, document_id: str, collection_id: str | None) -> None:
     new_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
     moved = update(documents).where(documents.c.id == document_id)
     owner_id = func.coalesce(documents.c.owner_id, new_owner)
     connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
+
+
+def delete_with_contents(connection: Connection, principal: Principal, document_ids: Sequence[str]) -> DeletedDocuments:
+    """Inside the caller's transaction; see `DocumentRepository.delete_documents`."""
+    found: list[str] = []
+    shard_names: list[str] = []
+    stored_files: list[str] = []
+    num_blocks = num_answers = 0
+    mark_memory_changed(connection)
+    for batch in batches(document_ids):
+        visible = select(documents).where(documents.c.id.in_(batch), readable_documents(principal))
+        rows = connection.execute(visible).all()
+        if not all(principal.may_change(row.owner_id) for row in rows):
+            raise PermissionDenied("document")
+        ids = [row.id for row in rows]
+        found += ids
+        stored_files += [row.stored_file for row in rows if row.stored_file]
+        shard_names += connection.execute(select(shards.c.name).where(shards.c.document_id.in_(ids))).scalars()
+        counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(ids))
+        num_blocks += connection.execute(counted).scalar_one()
+        using = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(ids))
+        # Users learn how many of their own answers are deleted, not how many of other people's.
+        own = select(func.count()).select_from(answers).where(answers.c.id.in_(using))
+        num_answers += connection.execute(own.where(owned(answers.c.owner_id, principal))).scalar_one()
+        connection.execute(delete(answers).where(answers.c.id.in_(using)))
+        connection.execute(delete(documents).where(documents.c.id.in_(ids)))
+    return DeletedDocuments(tuple(found), num_blocks, num_answers, tuple(shard_names), tuple(stored_files))

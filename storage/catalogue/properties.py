@@ -45,7 +45,7 @@ class PropertyRepository(Repository):
             one_document(connection, self.principal, document_id, to_change=True)
             for name, values in kept.items():
                 _delete(connection, document_id, document_properties.c.name == name)
-                _insert(connection, document_id, {name: values or [""]}, by_hand=True)
+                insert_values(connection, document_id, {name: values or [""]}, by_hand=True)
 
     def put_stated_properties(self, document_id: str, stated: Mapping[str, Sequence[str]]) -> None:
         """What the file says of itself, in place of what it said before; what was set by hand stays."""
@@ -55,7 +55,7 @@ class PropertyRepository(Repository):
             mine = document_properties.c.document_id == document_id
             by_hand = set(connection.execute(select(document_properties.c.name).where(mine)).scalars())
             said = {name: values for name, values in stated.items() if name not in by_hand}
-            _insert(connection, document_id, said, by_hand=False)
+            insert_values(connection, document_id, said, by_hand=False)
 
     @for_any_principal
     def properties_of(self, document_ids: Sequence[str]) -> dict[str, list[Property]]:
@@ -101,10 +101,13 @@ def insert_properties(connection: Connection, document_id: str, properties: Sequ
         for one in properties:
             if one.by_hand is by_hand:
                 found.setdefault(one.name, []).append(one.value)
-        _insert(connection, document_id, found, by_hand=by_hand)
+        insert_values(connection, document_id, found, by_hand=by_hand)
 
 
-def _insert(connection: Connection, document_id: str, found: Mapping[str, Sequence[str]], *, by_hand: bool) -> None:
+def insert_values(
+    connection: Connection, document_id: str, found: Mapping[str, Sequence[str]], *, by_hand: bool
+) -> None:
+    """Inside the caller's transaction: values by name, for properties that the document does not have yet."""
     rows = [
         {
             "document_id": document_id,
