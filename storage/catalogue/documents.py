@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
 from storage.catalogue.database import (
@@ -189,20 +189,19 @@ class DocumentRepository(Repository):
     @for_any_principal
     def extracted_text(self, document_id: str) -> ExtractedText:
         """The text and extras that `save_extracted` stored. Raises `NotFound`."""
-        readable = in_readable_document(document_texts.c.document_id, self.principal)
-        chosen = select(document_texts).where(document_texts.c.document_id == document_id, readable)
-        with self._database.read() as connection:
-            row = one_row(connection, chosen, "text of document", document_id)
+        row = self._extracted(document_id, document_texts.c.text, document_texts.c.extras)
         return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
 
     @for_any_principal
     def extras(self, document_id: str) -> dict[str, Any]:
         """The extras that `save_extracted` stored, without the text. Raises `NotFound`."""
-        readable = in_readable_document(document_texts.c.document_id, self.principal)
-        chosen = select(document_texts.c.extras).where(document_texts.c.document_id == document_id, readable)
-        with self._database.read() as connection:
-            extras: dict[str, Any] = json.loads(one_row(connection, chosen, "text of document", document_id).extras)
+        extras: dict[str, Any] = json.loads(self._extracted(document_id, document_texts.c.extras).extras)
         return extras
+
+    def _extracted(self, document_id: str, *columns: ColumnElement[Any]) -> Row[Any]:
+        readable = in_readable_document(document_texts.c.document_id, self.principal)
+        chosen = select(*columns).where(document_texts.c.document_id == document_id, readable)
+        return self._row(chosen, "text of document", document_id)
 
     @for_any_principal
     def pages(self, document_id: str) -> list[Page]:

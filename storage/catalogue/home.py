@@ -55,17 +55,13 @@ class Home:
             return int((self.folder / MARK_FILE).read_bytes())
         return 0
 
-    @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self) -> contextlib.AbstractContextManager[None]:
         """Exclude rescues, as every open catalogue does. Raises `CatalogueUnavailable` while there is one."""
-        with self._locked(LockFlags.SHARED, "`cairn rescue` is at work"):
-            yield
+        return self._locked(LockFlags.SHARED, "`cairn rescue` is at work")
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> contextlib.AbstractContextManager[None]:
         """Exclude all other users of the home. Raises `CatalogueUnavailable` while it is in use."""
-        with self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first"):
-            yield
+        return self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first")
 
     @contextlib.contextmanager
     def _locked(self, kind: LockFlags, reason: str) -> Iterator[None]:
