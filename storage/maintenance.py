@@ -110,9 +110,11 @@ def reclaim(
     and compact the catalogue. Returns the bytes freed."""
     freed_bytes = Trash(home).empty(grace_seconds) + blobs.empty_trash(grace_seconds)
     if database.path is not None:
-        for path in _old(database.path.parent / BACKUPS, backups_older_than_seconds):
-            freed_bytes += size_of(path)
-            path.unlink(missing_ok=True)
+        for path in sorted((database.path.parent / BACKUPS).rglob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and time.time() - path.stat().st_mtime >= backups_older_than_seconds:
+                    freed_bytes += size_of(path)
+                    path.unlink()
     return freed_bytes + compact(database)
 
 
@@ -145,12 +147,3 @@ def compact(database: Database) -> int:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return int(unused * page_bytes)
-
-
-def _old(folder: Path, seconds: float) -> list[Path]:
-    old = []
-    for path in folder.rglob("*") if folder.exists() else ():
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and time.time() - path.stat().st_mtime >= seconds:
-                old.append(path)
-    return sorted(old)

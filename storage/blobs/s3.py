@@ -24,19 +24,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
-from uuid import uuid4
 
 from storage.blobs.cache import BlobCache, OpenCached
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import BlobFacts, Blobs, Range
 from storage.errors import DamagedOriginal, NameInUse, StoreUnavailable
 from storage.trash import FOLDER as TRASH
+from storage.trash import new_batch
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
@@ -107,15 +107,10 @@ class Bucket:
             "retry_timeout": timedelta(seconds=seconds * (self._retries + 1)),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
         }
-        given = {"endpoint": endpoint, "region": self._address.region}
+        given = {"endpoint": endpoint, "region": self._address.region, "prefix": self._address.prefix}
+        known: Any = {name: value for name, value in given.items() if value}
         with self._explained():
-            return S3Store(
-                self._address.bucket,
-                prefix=self._address.prefix or None,
-                client_options=options,
-                retry_config=retry,
-                **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
-            )
+            return S3Store(self._address.bucket, client_options=options, retry_config=retry, **known)
 
     @property
     def _store(self) -> S3Store:
@@ -378,7 +373,7 @@ class ObjectBlobs:
         return 0
 
     def sweep(self, names: Sequence[str]) -> None:
-        batch = f"{TRASH}/{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+        batch = f"{TRASH}/{new_batch()}"
 
         def take(name: str) -> None:
             with contextlib.suppress(FileNotFoundError):  # another process took or deleted it
@@ -388,10 +383,8 @@ class ObjectBlobs:
         _all_at_once(take, list(names), _COPIED_AT_ONCE)
 
     def empty_trash(self, older_than_seconds: float) -> int:
-        now, due = self.now(), []
-        for found in self._bucket.listing(TRASH):
-            if found.changed_at <= now - older_than_seconds:
-                due.append(found)
+        newest = self.now() - older_than_seconds
+        due = [found for found in self._bucket.listing(TRASH) if found.changed_at <= newest]
         self._bucket.delete([found.name for found in due])
         return sum(found.size_bytes for found in due)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select
@@ -29,6 +30,13 @@ _COLUMNS: dict[str, ColumnElement[str]] = {
     "source": documents.c.source,
     "kind": documents.c.kind,
     "added": documents.c.added_at,
+}
+_COMPARED: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
+    "=": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
 }
 
 
@@ -133,7 +141,7 @@ def _meets(wanted: Condition) -> ColumnElement[bool]:
     if wanted.operator == "!=":
         return not_(_meets(Condition(wanted.name, "=", wanted.value)))
     if wanted.name == "pages":
-        return _compare(documents.c.num_pages, wanted, float(wanted.value))
+        return _COMPARED[wanted.operator](documents.c.num_pages, float(wanted.value))
     if wanted.name in _COLUMNS:
         return _compare_text(func.lower(_COLUMNS[wanted.name]), wanted, dated=wanted.name == "added")
     mine = and_(
@@ -154,7 +162,7 @@ def _meets_value(wanted: Condition) -> ColumnElement[bool]:
     if value is None:
         return as_text
     dates = and_(number.is_(None), folded.like("____-__%"), _compare_text(folded, wanted, dated=True))
-    return or_(and_(number.is_not(None), _compare(number, wanted, value)), dates)
+    return or_(and_(number.is_not(None), _COMPARED[wanted.operator](number, value)), dates)
 
 
 def _compare_text(column: ColumnElement[str], wanted: Condition, *, dated: bool) -> ColumnElement[bool]:
@@ -163,17 +171,4 @@ def _compare_text(column: ColumnElement[str], wanted: Condition, *, dated: bool)
         return column.contains(wanted.value, autoescape=True)
     if (dated or wanted.operator != "=") and is_date(wanted.value):
         column = func.substr(column, 1, len(wanted.value))
-    return _compare(column, wanted, wanted.value)
-
-
-def _compare(column: ColumnElement[Any], wanted: Condition, value: object) -> ColumnElement[bool]:
-    match wanted.operator:
-        case ">=":
-            return column >= value
-        case "<=":
-            return column <= value
-        case ">":
-            return column > value
-        case "<":
-            return column < value
-    return column == value
+    return _COMPARED[wanted.operator](column, wanted.value)

@@ -12,14 +12,12 @@ import os
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from storage.blobs.files import OpenFile
 from storage.blobs.protocol import OpenBlob
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard
 from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
@@ -72,11 +70,9 @@ class PieceChecks:
 class OpenShard:
     """A shard open for reading; all that precedes the pieces is verified on opening. Safe to share among threads."""
 
-    def __init__(self, source: Path | OpenBlob, name: str):
-        self.name = name
+    def __init__(self, blob: OpenBlob, name: str):
+        self.name, self._blob, self._descriptor = name, blob, blob.descriptor
         try:
-            self._blob: OpenBlob = OpenFile(source) if isinstance(source, Path) else source
-            self._descriptor = self._blob.descriptor
             self._load()
         except FileNotFoundError:
             raise missing(name) from None

@@ -73,7 +73,7 @@ def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: in
 
 
 def header_of(store: KVBlockStore, shard: str) -> Header:
-    return OpenShard(store.folder / shard, shard).header
+    return OpenShard(store.blobs.open(shard), shard).header
 
 
 def header_of_bytes(contents: bytes) -> Header:
