@@ -28,7 +28,7 @@ from storage.catalogue.properties import PropertyRepository
 from storage.catalogue.search import SearchRepository
 from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.users import UserRepository
-from storage.migrations.upgrade import HEAD, bring_up_to_date
+from storage.migrations.upgrade import bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
 __all__ = ["LEASE_SECONDS", "Catalogue"]
@@ -71,7 +71,12 @@ class Catalogue(
             if home is None:
                 bring_up_to_date(database)
             else:
-                _open_in(Home(home, blobs), database)
+                own = Home(home, blobs)
+                database.while_open.enter_context(own.used())
+                own.check(database)
+                bring_up_to_date(database)
+                own.bind(database)
+                database.on_progress = own.note
         except BaseException:
             database.close()
             raise
@@ -90,12 +95,3 @@ class Catalogue(
 
     def close(self) -> None:
         self._database.close()
-
-
-def _open_in(home: Home, database: Database) -> None:
-    database.while_open.enter_context(home.used())
-    if not home.is_bound(database, HEAD):
-        home.check(database)
-        bring_up_to_date(database)
-        home.bind(database)
-    database.on_progress = home.note

@@ -17,20 +17,15 @@ from uuid import uuid4
 import portalocker
 from portalocker import LockFlags
 from sqlalchemy import Connection, func, insert, inspect, select
-from sqlalchemy.exc import DBAPIError
 
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue.database import Database, batches
 from storage.catalogue.schema import counters, documents, home, shards
-from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, NameInUse
+from storage.errors import CatalogueUnavailable, ForeignCatalogue, NameInUse
 
 ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"
 _MARK_DIGITS = 20
-_STATE = (
-    "SELECT (SELECT version_num FROM alembic_version), (SELECT id FROM home), "
-    "(SELECT COALESCE(SUM(next_value), 0) FROM counters)"
-)
 
 
 class Home:
@@ -72,25 +67,12 @@ class Home:
                 raise CatalogueUnavailable(f"The home folder {self.folder} cannot be used now: {reason}.") from None
             yield
 
-    def is_bound(self, database: Database, schema: str) -> bool:
-        """Whether the catalogue has this schema, the home's id, and come as far as the home knows. One statement: what
-        nearly every opening needs."""
-        if database.path is not None and not database.path.exists():
-            return False
-        mark = self.mark  # before the catalogue is looked at: others commit meanwhile, and note it
-        try:
-            with database.read() as connection:
-                found, theirs, progress = connection.exec_driver_sql(_STATE).one()
-        except (CatalogueDamaged, DBAPIError):  # or of an earlier schema, or empty
-            return False
-        return bool(found == schema and theirs is not None and theirs == self.id and progress >= mark)
-
     def check(self, database: Database) -> None:
         """Raises `ForeignCatalogue` unless the catalogue, of any schema, belongs here. Changes nothing."""
         if database.path is not None and not database.path.exists():
             self._check_empty(database)
             return
-        mark = self.mark  # first, as above
+        mark = self.mark  # before the catalogue is looked at: others commit meanwhile, and note it
         if self.progress_of_own(database) < mark:
             raise ForeignCatalogue("an older copy", database.place, self.blobs.place)
 
