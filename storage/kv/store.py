@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import resource
 import threading
 import uuid
 from collections import OrderedDict
@@ -260,10 +261,5 @@ def _sent(numbers: Tensor, device: torch.device | None) -> Tensor:
 
 def _most_open_files() -> int:
     """A question about a large library reads some hundred shards; one that is opened again is checked again."""
-    try:
-        import resource  # not on Windows
-
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except ImportError:
-        most = 1024
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(256, min(4096, most // 4)) if most > 0 else 4096
