@@ -26,7 +26,6 @@ from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
 from storage.catalogue.search import SearchRepository
-from storage.catalogue.shared_values import SharedValueRepository
 from storage.catalogue.users import UserRepository
 from storage.migrations.upgrade import bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
@@ -43,7 +42,6 @@ class Catalogue(
     UserRepository,
     FolderRepository,
     PropertyRepository,
-    SharedValueRepository,
     SearchRepository,
 ):
     """All repositories as one object; see the module docstring."""
