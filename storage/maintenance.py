@@ -1,6 +1,6 @@
 """Verifies everything that is stored, and removes what nothing refers to.
 
-- `verify` recomputes every checksum, compares files with rows in both directions, and checks the database itself.
+- `verify` recomputes every checksum; `catalogue_problems` checks the database itself.
 - `orphans` may be swept into the trash: shard files without a row, left by a crash between writing a file and
   committing its row, or between deleting a row and its file. A shard that is about to be committed is no orphan
   (storage.kv.lock).
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from storage.backups import FOLDER as BACKUPS
@@ -30,47 +29,22 @@ from storage.trash import GRACE_SECONDS, Trash, size_of
 OLD_BACKUP_SECONDS = 30 * 24 * 3600.0
 
 
-@dataclass(frozen=True)
-class StorageReport:
-    """`damages`: of committed shards, each with the shard's document; `problems`: what is wrong with the database
-    itself."""
-
-    num_documents: int
-    num_shards: int
-    num_blocks: int
-    size_bytes: int
-    damages: tuple[tuple[Document, Damage], ...]
-    problems: tuple[str, ...]
-
-
-def verify(catalogue: Catalogue, blobs: Blobs) -> StorageReport:
-    """Read and verify all shards of all documents, which lie in `blobs`; caches are passed over.
+def verify(catalogue: Catalogue, blobs: Blobs) -> list[tuple[Document, Damage]]:
+    """Read all shards of all documents, which lie in `blobs`; caches are passed over. Returns every damaged part, with
+    the shard's document.
 
     Safe beside readers and writers: what another process deletes or replaces in the meantime is not reported.
     """
     documents = {document.id: document for document in catalogue.documents()}
-    chosen = [shard for shard in catalogue.shards() if shard.document_id in documents]
     damages: list[tuple[Document, Damage]] = []
-    for shard in chosen:
-        document = documents[shard.document_id]
-        found = verify_shard(
-            blobs,
-            shard.name,
-            shard.name,
-            checksum=shard.checksum,
-            fingerprint=document.fingerprint,
-            num_blocks=shard.num_blocks,
-        )
+    for shard in catalogue.shards():
+        if (document := documents.get(shard.document_id)) is None:
+            continue
+        expected = {"fingerprint": document.fingerprint, "num_blocks": shard.num_blocks}
+        found = verify_shard(blobs, shard.name, checksum=shard.checksum, **expected)
         if found and shard in catalogue.shards(document.id):
             damages += [(document, damage) for damage in found]
-    return StorageReport(
-        num_documents=len(documents),
-        num_shards=len(chosen),
-        num_blocks=sum(shard.num_blocks for shard in chosen),
-        size_bytes=sum(shard.size_bytes for shard in chosen),
-        damages=tuple(damages),
-        problems=tuple(database_problems(catalogue.database) + catalogue.counting_problems()),
-    )
+    return damages
 
 
 def orphans(catalogue: Catalogue, kv_folder: Path, blobs: Blobs) -> list[str]:
@@ -116,6 +90,11 @@ def reclaim(
                     freed_bytes += size_of(path)
                     path.unlink()
     return freed_bytes + compact(database)
+
+
+def catalogue_problems(catalogue: Catalogue) -> list[str]:
+    """What is wrong with the catalogue itself; empty if it is sound."""
+    return database_problems(catalogue.database) + catalogue.counting_problems()
 
 
 def database_problems(database: Database) -> list[str]:

@@ -27,8 +27,8 @@ from retrieval.types.records import DamageReport, Deleted, GcReport, Job, Repair
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
 from storage.catalogue.home import Home
+from storage.errors import Damage, StorageError
 from storage.errors import NotFound as NoRow
-from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
 from storage.recovery import FOLDER as SIDECARS
 from storage.recovery import sidecar_name, sidecars, write_sidecar
@@ -61,26 +61,30 @@ def verify(workspace: Workspace, *, texts: bool = False) -> VerifyReport:
     """Recompute the checksum of every shard, block and original, and list files that no row knows. `texts`: also read
     every original anew, and compare its text with the one that is stored and shown as evidence."""
     began = time.monotonic()
-    report = _verify_shards(workspace)
-    damage = [DamageReport(document.id, document.source, found.shard, str(found)) for document, found in report.damages]
-    damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
-    for document in workspace.catalogue.documents():
+    damage = [
+        DamageReport(document.id, document.source, found.shard, str(found))
+        for document, found in _damaged_shards(workspace)
+    ]
+    problems = storage_maintenance.catalogue_problems(workspace.catalogue)
+    damage += [DamageReport("", "catalogue", "", problem) for problem in problems]
+    documents, shards = workspace.catalogue.documents(), workspace.catalogue.shards()
+    for document in documents:
         reason = _original_damage(workspace, document) or (_other_text(workspace, document) if texts else "")
         if reason and _exists(workspace, document.id):
             damage.append(DamageReport(document.id, document.source, "", reason))
     orphans = _orphans(workspace)
     return VerifyReport(
-        documents=report.num_documents,
-        shards=report.num_shards,
-        blocks=report.num_blocks,
-        size_bytes=report.size_bytes,
+        documents=len(documents),
+        shards=len(shards),
+        blocks=sum(shard.num_blocks for shard in shards),
+        size_bytes=sum(shard.size_bytes for shard in shards),
         seconds=time.monotonic() - began,
         damage=tuple(damage),
         orphans=tuple(orphans.names(workspace)),
     )
 
 
-def _verify_shards(workspace: Workspace) -> storage_maintenance.StorageReport:
+def _damaged_shards(workspace: Workspace) -> list[tuple[Document, Damage]]:
     return storage_maintenance.verify(workspace.catalogue, workspace.store.blobs)
 
 
@@ -186,7 +190,7 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
 
     began = time.monotonic()
     damaged: dict[str, set[str]] = {}
-    for document, found in _verify_shards(workspace).damages:
+    for document, found in _damaged_shards(workspace):
         damaged.setdefault(document.id, set()).add(found.shard)
     repaired: list[str] = []
     failed: list[tuple[str, str]] = []

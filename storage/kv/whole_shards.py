@@ -103,15 +103,13 @@ def _damaged(name: str, section: str, reason: str) -> DamagedShard:
     return DamagedShard(Damage(name[:200], section, reason))
 
 
-def verify_shard(
-    blobs: Blobs, blob: str, name: str, *, checksum: str | None = None, **expected: object
-) -> list[Damage]:
-    """Every damaged part of the shard `name`, which is in `blobs` as `blob` and is read completely, past all caches.
+def verify_shard(blobs: Blobs, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
+    """Every damaged part of the shard `name`, which is read completely, past all caches.
 
     The catalogue gives `checksum` of the whole file and `expected` fields of the header. Raises `StoreUnavailable`.
     """
     try:
-        with blobs.copy(blob) as file:
+        with blobs.copy(name) as file:
             return _damages(file, name, checksum, expected)
     except FileNotFoundError:
         return [missing(name).damage]

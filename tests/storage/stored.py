@@ -82,7 +82,7 @@ def header_of_bytes(contents: bytes) -> Header:
 
 
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
-    return verify_shard(FileBlobs(store.folder), shard, shard, checksum=checksum, fingerprint=store.fingerprint)
+    return verify_shard(FileBlobs(store.folder), shard, checksum=checksum, fingerprint=store.fingerprint)
 
 
 def new_document(seed: int = 0, *, title: str = "") -> NewDocument:

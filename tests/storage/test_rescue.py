@@ -13,7 +13,7 @@ from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
 from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
-from storage.maintenance import verify
+from storage.maintenance import catalogue_problems, verify
 from storage.migrations.upgrade import backup
 from storage.records import Document, Principal
 from storage.recovery import FOLDER, NothingToRescueFrom, needs_rescue, rescue, sidecar_name, write_sidecar
@@ -64,7 +64,7 @@ class Books:
 
     def reopen(self) -> Catalogue:
         self.catalogue, self.store = open_home(self.home)
-        assert not verify(self.catalogue, self.store.blobs).problems
+        assert not catalogue_problems(self.catalogue)
         return self.catalogue
 
 
@@ -96,7 +96,7 @@ def test_without_any_copy_every_document_comes_back_from_its_sidecar(books):
     assert sorted(catalogue.documents(), key=lambda each: each.source) == documents
     assert [plain(books.everything(document.id)) for document in documents] == before
     assert [each.name for each in catalogue.collections()] == ["Reports"]
-    assert not verify(catalogue, books.store.blobs).damages and not needs_rescue(books.path, books.home)
+    assert not verify(catalogue, books.store.blobs) and not needs_rescue(books.path, books.home)
 
 
 def test_the_newest_backup_gives_accounts_and_answers_and_the_sidecars_what_came_after(books):

@@ -152,7 +152,7 @@ def test_deleted_shards_are_gone_and_named_as_missing(blobs, url, tmp_path):
     assert store.files() == store.files("document") == {shards[1].name}
     with pytest.raises(DamagedMemory, match="missing"):
         store.lengths(shards[0].name)
-    assert [d.reason for d in verify_shard(store.blobs, shards[0].name, shards[0].name)] == ["the file is missing"]
+    assert [d.reason for d in verify_shard(store.blobs, shards[0].name)] == ["the file is missing"]
 
 
 def damaged(contents: bytes, rng: Random) -> bytes:
@@ -191,10 +191,10 @@ def test_no_damage_in_the_store_is_read(blobs, url, tmp_path, damages):
         except DamagedMemory as error:
             assert error.shard == shard.name
             refused += 1
-        assert verify_shard(reader.blobs, shard.name, shard.name, checksum=shard.checksum)
+        assert verify_shard(reader.blobs, shard.name, checksum=shard.checksum)
     assert refused > damages / 2
     blobs.replace(f"kv/{shard.name}", whole)
-    assert verify_shard(blobs.inside("kv"), shard.name, shard.name, checksum=shard.checksum) == []
+    assert verify_shard(blobs.inside("kv"), shard.name, checksum=shard.checksum) == []
 
 
 @pytest.fixture
@@ -211,15 +211,14 @@ def test_verify_finds_damage_and_orphans_in_the_store(books, blobs, monkeypatch)
     for seed in (1, 2, 3):
         add_ready(catalogue, store, seed)
     orphan = write_shard(store, group="nobody")
-    report = verify(catalogue, store.blobs)
-    assert report.damages == report.problems == ()
+    assert verify(catalogue, store.blobs) == []
     assert orphans(catalogue, store.folder, store.blobs) == [orphan.name]
     first, second, *_ = catalogue.shards()
     whole = bytearray(store.blobs.read(first.name))
     whole[-1] ^= 1
     store.blobs.replace(first.name, bytes(whole))
     store.blobs.delete([second.name])
-    found = {damage.shard: damage.section for _, damage in verify(catalogue, store.blobs).damages}
+    found = {damage.shard: damage.section for _, damage in verify(catalogue, store.blobs)}
     assert found == {first.name: "piece", second.name: "file"}
 
 
