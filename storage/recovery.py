@@ -36,7 +36,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, exists, func, insert, select, update
 
 from storage.backups import FOLDER as BACKUPS
 from storage.backups import copy_rows
@@ -45,7 +45,7 @@ from storage.catalogue import Catalogue
 from storage.catalogue.database import Database, reserve_block_ids, reserve_numbers, search_text
 from storage.catalogue.documents import delete_with_contents
 from storage.catalogue.home import Home, progress_of
-from storage.catalogue.jobs import has_active_job, insert_job
+from storage.catalogue.jobs import ACTIVE, insert_job
 from storage.catalogue.schema import (
     blocks,
     collections,
@@ -53,6 +53,7 @@ from storage.catalogue.schema import (
     document_properties,
     document_texts,
     documents,
+    jobs,
     memory_fingerprints,
     pages,
     shards,
@@ -277,10 +278,10 @@ def _read_again(connection: Connection, document_id: str, original: str, blobs: 
 
 
 def _queue_unfinished(connection: Connection) -> None:
-    unfinished = select(documents.c.id).where(documents.c.state == "ingesting")
+    queued = exists(select(jobs.c.id).where(jobs.c.document_id == documents.c.id, jobs.c.state.in_(ACTIVE)))
+    unfinished = select(documents.c.id).where(documents.c.state == "ingesting", ~queued)
     for document_id in connection.execute(unfinished).scalars().all():
-        if not has_active_job(connection, document_id):
-            insert_job(connection, document_id, note="after a rescue of the catalogue")
+        insert_job(connection, document_id, note="after a rescue of the catalogue")
 
 
 def _count_on(connection: Connection, mark: int) -> None:

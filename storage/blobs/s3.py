@@ -20,20 +20,19 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from storage.blobs.cache import BlobCache, OpenCached
 from storage.blobs.files import FileBlobs
-from storage.blobs.protocol import BlobFacts, Blobs, Range
+from storage.blobs.protocol import BlobFacts, Blobs, Range, all_at_once
 from storage.errors import DamagedOriginal, NameInUse, StoreUnavailable
 from storage.trash import FOLDER as TRASH
 from storage.trash import new_batch
@@ -271,7 +270,6 @@ def _line(said: str) -> str:
 
 FIRST_BYTES = 512 << 10  # of a shard: its header, checksums and landmarks, or most of them
 _COPIED_AT_ONCE = 8
-_T = TypeVar("_T")
 
 
 class ObjectBlobs:
@@ -319,7 +317,7 @@ class ObjectBlobs:
             with contextlib.suppress(FileNotFoundError):  # named by whoever opens it
                 os.close(self._cache.begin(key, *self._bucket.first(key, FIRST_BYTES)))
 
-        _all_at_once(begin, missing, self.at_once)
+        all_at_once(begin, missing, self.at_once)
 
     def copy(self, name: str) -> BufferedIOBase:
         self._cache.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -362,7 +360,7 @@ class ObjectBlobs:
             self._cache.drop(key)
 
     def size(self, names: Iterable[str]) -> int:
-        return sum(_all_at_once(self._bucket.size, [self._key(name) for name in names], self.at_once))
+        return sum(all_at_once(self._bucket.size, [self._key(name) for name in names], self.at_once))
 
     def delete(self, names: Iterable[str]) -> int:
         """Nothing is said of the bytes freed: that would be a question for each."""
@@ -380,7 +378,7 @@ class ObjectBlobs:
                 self._bucket.move(self._key(name), f"{batch}/{self._key(name)}")
             self._cache.drop(self._key(name))
 
-        _all_at_once(take, list(names), _COPIED_AT_ONCE)
+        all_at_once(take, list(names), _COPIED_AT_ONCE)
 
     def empty_trash(self, older_than_seconds: float) -> int:
         newest = self.now() - older_than_seconds
@@ -397,14 +395,6 @@ class ObjectBlobs:
     def _key(self, name: str) -> str:
         assert ".." not in name and not name.startswith("/"), name
         return self._folder + name
-
-
-def _all_at_once(action: Callable[[str], _T], names: Sequence[str], most: int) -> list[_T]:
-    """Raises the first error, when all have ended."""
-    if len(names) < 2:
-        return [action(name) for name in names]
-    with ThreadPoolExecutor(min(most, len(names)), "cairn-store") as pool:
-        return list(pool.map(action, names))
 
 
 CACHE_FOLDER = "cache"

@@ -210,11 +210,6 @@ def latest_job(connection: Connection, document_id: str) -> Job | None:
     return None if row is None else job_of(row)
 
 
-def has_active_job(connection: Connection, document_id: str) -> bool:
-    active = select(jobs.c.id).where(jobs.c.document_id == document_id, jobs.c.state.in_(ACTIVE))
-    return connection.execute(active).first() is not None
-
-
 def take_back(connection: Connection, document_id: str) -> bool:
     """Inside the caller's transaction: the document's active job waits again, from the beginning, and whoever works on
     it has lost its lease. False if there is none."""

@@ -21,8 +21,7 @@ import resource
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from storage.blobs.files import FileBlobs
-from storage.blobs.protocol import Blobs
+from storage.blobs.protocol import Blobs, all_at_once
 from storage.errors import NameInUse
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import KVLayout
@@ -150,10 +149,6 @@ class KVBlockStore:
         blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
         return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
 
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Fetch the lengths and landmarks of these shards together, since they are read next."""
-        self.blobs.prefetch(names)
-
     def _raw(
         self,
         layer: int,
@@ -171,18 +166,8 @@ class KVBlockStore:
             places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
             shards[name].read_pieces(raw.numpy(), places_P, rows_P)
 
-        self._for_each(read, list(rows))
+        all_at_once(read, list(rows), self.blobs.at_once)
         return raw
-
-    def _for_each(self, action: Callable[[str], object], names: Sequence[str]) -> None:
-        """At the same time, where the store gains from it. Raises the first error."""
-        if self.blobs.at_once == 1 or len(names) == 1:
-            for name in names:
-                action(name)
-            return
-        with ThreadPoolExecutor(min(self.blobs.at_once, len(names)), "cairn-read") as pool:
-            for _ in pool.map(action, names):
-                pass
 
     def landmarks(self, shard: str) -> Tensor:
         """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""

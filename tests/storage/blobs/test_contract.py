@@ -133,7 +133,7 @@ def test_stored_memory_is_read_back_bit_for_bit_by_another_machine(blobs, url, t
     keys_NYGLD, values_NYGLD, lengths_N = random_blocks(LAYOUT, 7)
     shard = kv_store(blobs, tmp_path).write(keys_NYGLD, values_NYGLD, lengths_N, group="document")
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
-    reader.prefetch([shard.name])
+    reader.blobs.prefetch([shard.name])
     for y, layer in enumerate(LAYOUT.layers):
         refs = [(shard.name, block) for block in (6, 0, 3)]
         for _ in range(2):  # from behind the cache, then from it
