@@ -124,14 +124,8 @@ class Bucket:
             try:
                 self._obstore.put(client, key, contents, mode="create", use_multipart=False)
             except self._obstore.exceptions.AlreadyExistsError:
-                if self._digest(key) != hashlib.sha256(contents).digest():
+                if self.download(key) != hashlib.sha256(contents).digest():
                     raise NameInUse(key, self.place) from None
-
-    def _digest(self, key: str) -> bytes:
-        hasher = hashlib.sha256()
-        for piece in self._parts(key):
-            hasher.update(piece)
-        return hasher.digest()
 
     def replace(self, key: str, contents: bytes) -> None:
         with self._explained():
@@ -168,12 +162,13 @@ class Bucket:
         inside = iter(self.ranges(key, [each for each in clipped if each[1]]) if any(n for _, n in clipped) else [])
         return [next(inside) if length else b"" for _, length in clipped]
 
-    def download(self, key: str, file: BufferedIOBase) -> bytes:
-        """The whole object. Returns its sha256. Raises `FileNotFoundError`."""
+    def download(self, key: str, file: BufferedIOBase | None = None) -> bytes:
+        """The whole object, into `file` if one is given. Returns its sha256. Raises `FileNotFoundError`."""
         hasher = hashlib.sha256()
         for piece in self._parts(key):
             hasher.update(piece)
-            file.write(piece)
+            if file is not None:
+                file.write(piece)
         return hasher.digest()
 
     def _parts(self, key: str) -> Iterator[bytes]:

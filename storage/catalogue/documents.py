@@ -62,11 +62,7 @@ _ORDER: dict[DocumentSort, ColumnElement[Any]] = {
 class DocumentRepository(Repository):
     @for_any_principal
     def add_document(
-        self,
-        new: NewDocument,
-        *,
-        collection: str | None = None,
-        of_folder: tuple[str, FolderFile] | None = None,
+        self, new: NewDocument, *, collection: str | None = None, of_folder: tuple[str, FolderFile] | None = None
     ) -> Submitted:
         """Create a document owned by the principal and queue its job, unless the principal already has the same content
         stored, or being stored, by the same model.
