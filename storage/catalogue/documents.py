@@ -166,13 +166,14 @@ class DocumentRepository(Repository):
 
         Raises `NotFound`, `LeaseLost`.
         """
+        packed = pack_text(text)
         with self._database.write(notify=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title
-            values = {"title": title, "search_text": search_text(title, before.source), "num_tokens": num_tokens}
-            values["notes"] = json.dumps(list(notes))
-            write_text(connection, document_id, text, pages_read, extras or {}, **values)
+            values = {"title": title, "search_text": search_text(title, before.source), "num_characters": len(text)}
+            values |= {"num_tokens": num_tokens, "notes": json.dumps(list(notes))}
+            write_text(connection, document_id, packed, pages_read, extras or {}, **values)
             return one_document(connection, ADMINISTRATOR, document_id)
 
     @for_any_principal
@@ -264,22 +265,25 @@ def insert_document(
     return new, None
 
 
+def pack_text(text: str) -> bytes:
+    """As it is stored. Takes a while for a long one, for which no other writer should have to wait."""
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+
+
 def write_text(
     connection: Connection,
     document_id: str,
-    text: str,
+    packed: bytes,
     pages_read: Sequence[Page],
     extras: Mapping[str, Any],
     **values: Any,
 ) -> None:
-    """Inside the caller's transaction: what was extracted from a document, in place of what was stored before.
-    `values`: of further columns of the document."""
-    counted = {"num_pages": len(pages_read), "num_characters": len(text)}
-    update_row(connection, documents, document_id, **counted, **values)
+    """Inside the caller's transaction: what was extracted from a document, in place of what was stored before. `packed`
+    is its text (`pack_text`); `values`: of further columns of the document."""
+    update_row(connection, documents, document_id, num_pages=len(pages_read), **values)
     for table in (document_texts, pages):
         connection.execute(delete(table).where(table.c.document_id == document_id))
-    compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
-    extracted = {"document_id": document_id, "text": compressed, "extras": json.dumps(dict(extras))}
+    extracted = {"document_id": document_id, "text": packed, "extras": json.dumps(dict(extras))}
     connection.execute(insert(document_texts).values(extracted))
     if pages_read:
         connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])

@@ -22,7 +22,7 @@ from storage.catalogue.database import (
     reserve_block_ids,
     update_row,
 )
-from storage.catalogue.documents import insert_document, one_document, write_text
+from storage.catalogue.documents import insert_document, one_document, pack_text, write_text
 from storage.catalogue.jobs import end, hold, insert_job, take_back, write_progress
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
 from storage.catalogue.properties import insert_properties
@@ -79,12 +79,13 @@ class MemoryRepository(Repository):
 
         Its memory `files` are written before, and hold the blocks in order. `collection` as in `add_document`.
         """
+        packed = pack_text(text)
         with self._database.write() as connection:
             new, existing = insert_document(connection, self.principal, new, collection, state="ready")
             if existing is not None:
                 return existing
-            counted = {"num_tokens": rows.num_tokens, "notes": json.dumps(rows.notes)}
-            write_text(connection, new.id, text, rows.page_rows(), rows.extras, **counted)
+            values = {"num_characters": len(text), "num_tokens": rows.num_tokens, "notes": json.dumps(rows.notes)}
+            write_text(connection, new.id, packed, rows.page_rows(), rows.extras, **values)
             insert_properties(connection, new.id, rows.property_rows())
             if rows.title_keys:
                 keys = {"document_id": new.id, "title": new.title, "packed": rows.title_bytes()}
