@@ -30,11 +30,14 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 LARGEST = 127
@@ -287,14 +290,15 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     return Header(**fields)
 
 
-def piece_seeds(fingerprint: str, name: str, layout: KVLayout, num_blocks: int) -> Iterator[int]:
-    """Initial values of the crc32 of all pieces of a file, in order: each binds a piece's bytes to the model, the file
-    and their place in it."""
+def piece_checksums(
+    pieces_PB: NDArray[np.uint8], fingerprint: str, name: str, layout: KVLayout, num_blocks: int
+) -> NDArray[np.uint32]:
+    """The crc32 of all pieces of a file, in order. Their initial values bind a piece's bytes to the model, the file and
+    their place in it."""
     seed = shard_seed(fingerprint, name)
-    for layer in layout.layers:
-        for head in range(layout.kv_heads):
-            for block in range(num_blocks):
-                yield zlib.crc32(struct.pack("<III", layer, head, block), seed)
+    places = product(layout.layers, range(layout.kv_heads), range(num_blocks))
+    seeds = (zlib.crc32(struct.pack("<III", *place), seed) for place in places)
+    return np.fromiter(map(zlib.crc32, pieces_PB, seeds), "<u4", len(pieces_PB))
 
 
 def shard_seed(fingerprint: str, name: str) -> int:

@@ -28,7 +28,7 @@ from storage.kv.format import (
     decode_header,
     decode_prefix,
     encode_front,
-    piece_seeds,
+    piece_checksums,
 )
 from storage.kv.shard import MOST_AT_ONCE, OpenShard, missing
 
@@ -81,11 +81,7 @@ def _section(contents: bytes, header: Header, which: str) -> bytes:
 def _checksums(header: Header, old: bytes, pieces: np.ndarray, name: str) -> bytes:
     """Of all pieces for the new name, after those for the old one were found right."""
     found, new = (
-        np.fromiter(
-            map(zlib.crc32, pieces, piece_seeds(header.fingerprint, each, header.layout, header.num_blocks)),
-            "<u4",
-            len(pieces),
-        )
+        piece_checksums(pieces, header.fingerprint, each, header.layout, header.num_blocks)
         for each in (header.name, name)
     )
     if found.tobytes() != old:
