@@ -120,7 +120,7 @@ class Documents:
         """Set author, date, language, tag or any other property by hand; one without values is taken away. Raises
         PermissionDenied, InvalidRequest."""
         self._catalogue.set_properties(document_id, properties)
-        write_sidecar(self._workspace.database, self._workspace.home, document_id, self._workspace.blobs)
+        write_sidecar(self._workspace.database, self._workspace.blobs, document_id)
         return self.get(document_id)
 
     @catalogue_errors()

@@ -6,5 +6,5 @@ Knows nothing of models, tokenizers or PDFs. Open both halves:
     store = KVBlockStore(home / "kv", layout, fingerprint.digest)
 
 The way of a block: `retrieval/ingest/shard_writer.py` writes it to a shard file (`kv/store.py`) and commits its row
-(`catalogue/shards.py`); `retrieval/index/blocks.py` reads it for attention and search.
+(`catalogue/memory.py`); `retrieval/index/blocks.py` reads it for attention and search.
 """

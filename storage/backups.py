@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import tempfile
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
 from sqlalchemy import delete, func, insert, select, text
 
-from storage.blobs.files import sync_folder
 from storage.catalogue.database import Database
 from storage.catalogue.schema import metadata, shards
 from storage.errors import StorageError
@@ -36,19 +34,13 @@ def copy_catalogue(database: Database, path: Path) -> Path:
     if database.path is not None:
         return backup(database, path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{uuid4().hex[:8]}.unfinished")
-    made = Database(f"sqlite:///{unfinished}")
-    try:
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with (
+        tempfile.TemporaryDirectory(dir=path.parent) as folder,  # which nobody else may read
+        contextlib.closing(Database(f"sqlite:///{folder}/unfinished.sqlite3")) as made,
+    ):
         bring_up_to_date(made)
         copy_rows(database, made)
-        backup(made, path)
-    finally:
-        made.close()
-        for end in ("", "-wal", "-shm", ".lock"):
-            unfinished.with_name(unfinished.name + end).unlink(missing_ok=True)
-    sync_folder(path.parent)
-    return path
+        return backup(made, path)
 
 
 def copy_rows(source: Database, target: Database) -> None:
@@ -82,7 +74,7 @@ def keep_backup(database: Database) -> Path | None:
     if before and not _changed_since(database.path, before[-1]):
         return None
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    made = backup(database, _folder(database.path) / f"{database.path.stem}-{stamp}{database.path.suffix}")
+    made = backup(database, database.path.parent / FOLDER / f"{database.path.stem}-{stamp}{database.path.suffix}")
     newest_of_day = {_day(path): path for path in [*before, made]}
     kept = {made, *(newest_of_day[day] for day in sorted(newest_of_day)[-KEPT_DAYS:])}
     for path in before:
@@ -107,11 +99,7 @@ def keep_backup_meanwhile(database: Database) -> threading.Thread:
 
 def kept_backups(catalogue: Path) -> list[Path]:
     """Oldest first."""
-    return sorted(_folder(catalogue).glob(f"{catalogue.stem}-[0-9]*{catalogue.suffix}"))
-
-
-def _folder(catalogue: Path) -> Path:
-    return catalogue.parent / FOLDER
+    return sorted((catalogue.parent / FOLDER).glob(f"{catalogue.stem}-[0-9]*{catalogue.suffix}"))
 
 
 def _day(path: Path) -> str:

@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from storage.errors import StorageError
@@ -148,7 +147,7 @@ class BundleWriter:
     def __enter__(self) -> BundleWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         with suppress(OSError):  # the error on its way says what happened; without a manifest the file is no bundle
             self._zip.close()
 
@@ -188,7 +187,7 @@ class BundleReader:
     def __enter__(self) -> BundleReader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._opened.close()
 
     def bad(self, reason: str) -> BadBundle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,8 +27,6 @@ def make_private(paths: Iterable[Path]) -> None:
 
     Rights on a folder decide about all that lies in it, so the folders themselves are enough.
     """
-    if os.name != "posix":  # rights are inherited from the user's profile there
-        return
     for path in paths:
         try:
             mode = path.stat().st_mode

@@ -36,17 +36,16 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, exists, func, insert, select, update
 
 from storage.backups import FOLDER as BACKUPS
 from storage.backups import copy_rows
-from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database import Database, reserve_block_ids, reserve_numbers, search_text
-from storage.catalogue.deletion import delete_with_contents
+from storage.catalogue.documents import delete_with_contents
 from storage.catalogue.home import Home, progress_of
-from storage.catalogue.jobs import has_active_job, insert_job
+from storage.catalogue.jobs import ACTIVE, insert_job
 from storage.catalogue.schema import (
     blocks,
     collections,
@@ -54,6 +53,7 @@ from storage.catalogue.schema import (
     document_properties,
     document_texts,
     documents,
+    jobs,
     memory_fingerprints,
     pages,
     shards,
@@ -69,14 +69,7 @@ from storage.trash import Trash
 
 FOLDER, SUFFIX = "sidecars", ".json.gz"
 FORMAT = "cairn-sidecar/1"
-CONTENTS = (
-    document_texts,
-    document_properties,
-    title_keys,
-    pages,
-    shards,
-    blocks,
-)  # tables whose rows belong to one document
+CONTENTS = (document_texts, document_properties, title_keys, pages, shards, blocks)  # rows of one document each
 Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 """Table name -> rows, each a dictionary by column."""
 
@@ -85,9 +78,8 @@ logger = logging.getLogger(__name__)
 
 def write_sidecar(
     database: Database,
-    home: Path,
+    blobs: Blobs,
     document_id: str,
-    blobs: Blobs | None = None,
     *,
     is_read: bool = False,
     replaced: Mapping[str, ShardFile] | None = None,
@@ -97,29 +89,24 @@ def write_sidecar(
     Of a change that is about to be made to them: `is_read`: the document will be ready; `replaced`: the files that
     shards (by name) will have. A copy that cannot be written is a line in the log: the document itself is stored.
     """
-    blobs = FileBlobs(home) if blobs is None else blobs
-    name = sidecar_name(document_id)
+    place, name = blobs.inside(FOLDER), sidecar_name(document_id)
     try:
         with database.read() as connection:
             rows = _rows_of(connection, document_id)
         if rows is None:
             return
         _foresee(rows, is_read, replaced or {})
-        blobs.replace(name, gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1))
+        place.replace(name, gzip.compress(json.dumps({"format": FORMAT, "rows": rows}).encode(), compresslevel=1))
     except (OSError, StoreUnavailable) as error:
         logger.warning("The rows of document %s were not copied: %s", document_id, error)
         return
     with database.read() as connection:
         if connection.execute(select(documents.c.id).where(documents.c.id == document_id)).first() is None:
-            blobs.inside(FOLDER).delete([sidecar_file(document_id)])  # deleted while it was copied
+            place.delete([name])  # deleted while it was copied
 
 
 def sidecar_name(document_id: str) -> str:
-    return f"{FOLDER}/{sidecar_file(document_id)}"
-
-
-def sidecar_file(document_id: str) -> str:
-    """Its name inside the folder."""
+    """Inside `FOLDER`."""
     return f"{document_id}{SUFFIX}"
 
 
@@ -179,21 +166,11 @@ def _decoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: base64.b64decode(value) if name in packed else value for name, value in row.items()}
 
 
-@dataclass(frozen=True)
-class Merged:
-    """Sources of documents: `kept` as the copy has them, `restored` from sidecars, `reread` to be read again from their
-    originals, `dropped` from the copy because nothing of them is left."""
-
-    kept: tuple[str, ...]
-    restored: tuple[str, ...]
-    reread: tuple[str, ...]
-    dropped: tuple[str, ...]
-
-
-def merge(catalogue: Catalogue, home: Home, blobs: Blobs) -> Merged:
+def _merge(catalogue: Catalogue, home: Home) -> dict[str, tuple[str, ...]]:
     """Bring a copy of the catalogue up to what is stored here: remove the documents of which nothing is left, restore
-    those that sidecars know better, and queue the originals that nobody knows. One transaction."""
-    here, copies = home.stored_ids(), sidecars(blobs)
+    those that sidecars know better, and queue the originals that nobody knows. One transaction. Returns the sources as
+    in `RescueReport`."""
+    blobs, here, copies = home.blobs, home.stored_ids(), sidecars(home.blobs)
     shards_here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
     with catalogue.database.write() as connection:
         known = dict(connection.execute(select(documents.c.id, documents.c.source)).all())
@@ -213,7 +190,8 @@ def merge(catalogue: Catalogue, home: Home, blobs: Blobs) -> Merged:
         _queue_unfinished(connection)
         _count_on(connection, home.mark)
     kept = known.keys() - set(gone) - set(restored) - set(reread)
-    return Merged(*(tuple(sorted(known[each] for each in ids)) for ids in (kept, restored, reread, gone)))
+    found = {"kept": kept, "restored": restored, "reread": reread, "dropped": gone}
+    return {what: tuple(sorted(known[each] for each in ids)) for what, ids in found.items()}
 
 
 def _is_newer(connection: Connection, rows: Rows, shards_here: Set[str]) -> bool:
@@ -241,17 +219,8 @@ def _restore(connection: Connection, rows: Rows) -> None:
             document = document | {"collection_id": None}
         connection.execute(insert(documents).values(document))
     else:  # title, collection and owner may have changed since it was read
-        counted = (
-            "num_pages",
-            "num_characters",
-            "num_tokens",
-            "num_blocks",
-            "size_bytes",
-            "state",
-            "notes",
-            "fingerprint",
-        )
-        values = {name: document[name] for name in counted}
+        counted = ("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes")
+        values = {name: document[name] for name in (*counted, "state", "notes", "fingerprint")}
         connection.execute(update(documents).where(documents.c.id == document["id"]).values(values))
         for table in CONTENTS:
             connection.execute(delete(table).where(table.c.document_id == document["id"]))
@@ -287,20 +256,19 @@ def _read_again(connection: Connection, document_id: str, original: str, blobs: 
     """A row for an original of which nobody knows what it was called. Returns the name that it has now."""
     made_by = Counter(connection.execute(select(documents.c.fingerprint)).scalars()).most_common(1)
     if not made_by:
-        connection.execute(
-            insert(memory_fingerprints).values(
-                digest=UNKNOWN_MODEL.digest, fields=json.dumps(dict(UNKNOWN_MODEL.fields))
-            )
-        )
+        unknown = {"digest": UNKNOWN_MODEL.digest, "fields": json.dumps(dict(UNKNOWN_MODEL.fields))}
+        connection.execute(insert(memory_fingerprints).values(unknown))
     # Without a name nobody knows whose it was either: with accounts, only the administrator may see it.
     anybody = select(users.c.id).union(select(documents.c.owner_id).where(documents.c.owner_id.is_not(None))).limit(1)
+    with blobs.copy(f"files/{original}") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     row = {
         "id": document_id,
         "source": original,
         "title": PurePath(original).stem,
         "search_text": search_text(PurePath(original).stem, original),
         "kind": PurePath(original).suffix.removeprefix("."),
-        "content_sha256": _sha256(blobs, original),
+        "content_sha256": digest,
         "stored_file": original,
         "fingerprint": made_by[0][0] if made_by else UNKNOWN_MODEL.digest,
         "owner_id": None if connection.execute(anybody).first() is None else uuid4().hex,
@@ -309,16 +277,11 @@ def _read_again(connection: Connection, document_id: str, original: str, blobs: 
     return original
 
 
-def _sha256(blobs: Blobs, original: str) -> str:
-    with blobs.copy(f"files/{original}") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _queue_unfinished(connection: Connection) -> None:
-    unfinished = select(documents.c.id).where(documents.c.state == "ingesting")
+    queued = exists(select(jobs.c.id).where(jobs.c.document_id == documents.c.id, jobs.c.state.in_(ACTIVE)))
+    unfinished = select(documents.c.id).where(documents.c.state == "ingesting", ~queued)
     for document_id in connection.execute(unfinished).scalars().all():
-        if not has_active_job(connection, document_id):
-            insert_job(connection, document_id, note="after a rescue of the catalogue")
+        insert_job(connection, document_id, note="after a rescue of the catalogue")
 
 
 def _count_on(connection: Connection, mark: int) -> None:
@@ -337,9 +300,15 @@ class NothingToRescueFrom(StorageError):
 
 
 @dataclass(frozen=True)
-class RescueReport(Merged):
-    """What the new catalogue was made of. `base`: the copy that it began with; None: an empty one."""
+class RescueReport:
+    """What the new catalogue was made of. Sources of documents: `kept` as the copy has them, `restored` from sidecars,
+    `reread` to be read again from their originals, `dropped` from the copy because nothing of them is left. `base`: the
+    copy that it began with; None: an empty one."""
 
+    kept: tuple[str, ...]
+    restored: tuple[str, ...]
+    reread: tuple[str, ...]
+    dropped: tuple[str, ...]
     base: Path | None
     num_users: int
     missing_shards: int
@@ -349,13 +318,11 @@ def needs_rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> boo
     """Whether the catalogue is missing, damaged, foreign or older than what is stored."""
     if not catalogue.exists():
         return True
-    database = Database(f"sqlite:///{catalogue}")
-    try:
-        require_trustworthy(database, Home(home, blobs))
-    except CatalogueUnavailable:
-        return True
-    finally:
-        database.close()
+    with contextlib.closing(Database(f"sqlite:///{catalogue}")) as database:
+        try:
+            require_trustworthy(database, Home(home, blobs))
+        except CatalogueUnavailable:
+            return True
     return False
 
 
@@ -364,13 +331,13 @@ def rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> RescueRep
 
     Raises `CatalogueUnavailable` while others use the home, `NothingToRescueFrom`, `StoreUnavailable`.
     """
-    blobs = FileBlobs(home) if blobs is None else blobs
     own = Home(home, blobs)
     with own.alone(), _workplace(home) as workplace:
-        copies = [(progress, path) for path in _copies(catalogue, workplace) if (progress := _usable(path, own)) >= 0]
-        progress, base = max(copies, key=lambda each: each[0], default=(0, None))
-        origin = None if base is None else _origin(base, catalogue)
-        with _remade(base, origin, own, blobs, workplace) as (rescued, report):
+        copies = {copy: origin for origin, copy in _copies(catalogue, workplace)}
+        progress = {copy: _usable(copy, own) for copy in copies}
+        base = max((copy for copy in copies if progress[copy] >= 0), key=lambda copy: progress[copy], default=None)
+        origin = None if base is None else copies[base]
+        with _remade(base, origin, own, workplace) as (rescued, report):
             made = backup(rescued.database, workplace / "made.sqlite3")
         _replace(catalogue, made, own)
         return report
@@ -382,17 +349,15 @@ def restore(copy: Path, database_url: str, home: Path, blobs: Blobs | None = Non
     Raises `CatalogueUnavailable` while others use the home and for a damaged copy, `ForeignCatalogue` for one of
     another home, `NothingToRescueFrom`, `StoreUnavailable`; then nothing was changed.
     """
-    blobs = FileBlobs(home) if blobs is None else blobs
     own, target = Home(home, blobs), Database(database_url)
     with contextlib.closing(target), own.alone(), _workplace(home) as workplace:
         base = workplace / "copy.sqlite3"
         shutil.copy(copy, base)
-        given = Database(f"sqlite:///{base}")
-        with contextlib.closing(given):
+        with contextlib.closing(Database(f"sqlite:///{base}")) as given:
             if problems := database_problems(given):
                 raise CatalogueDamaged(str(copy), problems[0])
             own.progress_of_own(given)
-        with _remade(base, copy, own, blobs, workplace) as (rescued, report):
+        with _remade(base, copy, own, workplace) as (rescued, report):
             if target.path is None:
                 bring_up_to_date(target)
                 copy_rows(rescued.database, target)
@@ -406,31 +371,24 @@ def restore(copy: Path, database_url: str, home: Path, blobs: Blobs | None = Non
 
 @contextlib.contextmanager
 def _remade(
-    base: Path | None, origin: Path | None, own: Home, blobs: Blobs, workplace: Path
+    base: Path | None, origin: Path | None, own: Home, workplace: Path
 ) -> Iterator[tuple[Catalogue, RescueReport]]:
     """The catalogue to be, and what it was made of. Raises `NothingToRescueFrom`."""
     if base is not None and not own.stored_ids() and _knows_shards(base):
         raise NothingToRescueFrom(
-            f"Neither memory nor originals are in {blobs.place}, although {base.name} knows of some. Are its "
+            f"Neither memory nor originals are in {own.blobs.place}, although {base.name} knows of some. Are its "
             "folders kv and files on a disk that is not mounted? Nothing was changed."
         )
-    rescued = _rescued(base, own, workplace)
-    with contextlib.closing(rescued):
-        merged = merge(rescued, own, blobs)
-        here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
-        missing = sum(shard.name not in here for shard in rescued.shards())
-        report = RescueReport(**vars(merged), base=origin, num_users=len(rescued.users()), missing_shards=missing)
-        yield rescued, report
-
-
-def _rescued(base: Path | None, home: Home, workplace: Path) -> Catalogue:
-    """The catalogue to be, from its base: of the newest schema, with the home's id."""
     path = workplace / "rescued.sqlite3"
     if base is not None:
         shutil.copy(base, path)
-    rescued = Catalogue.open(f"sqlite:///{path}")
-    home.adopt(rescued.database)
-    return rescued
+    with contextlib.closing(Catalogue.open(f"sqlite:///{path}")) as rescued:
+        own.adopt(rescued.database)
+        merged = _merge(rescued, own)
+        here = {fact.name.partition("/")[2] for fact in own.blobs.listing("kv")}
+        missing = sum(shard.name not in here for shard in rescued.shards())
+        report = RescueReport(**merged, base=origin, num_users=len(rescued.users()), missing_shards=missing)
+        yield rescued, report
 
 
 def _replace(catalogue: Path, made: Path, home: Home) -> None:
@@ -438,8 +396,7 @@ def _replace(catalogue: Path, made: Path, home: Home) -> None:
     Trash(home.folder).take(old)
     catalogue.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.move(made, catalogue)
-    database = Database(f"sqlite:///{catalogue}")
-    with contextlib.closing(database):
+    with contextlib.closing(Database(f"sqlite:///{catalogue}")) as database:
         _bind(database, home)
 
 
@@ -460,8 +417,8 @@ def _workplace(home: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copies(catalogue: Path, workplace: Path) -> Iterator[Path]:
-    """Copies, to be opened without fear, of the catalogue and of every backup that can be read at all."""
+def _copies(catalogue: Path, workplace: Path) -> Iterator[tuple[Path, Path]]:
+    """The catalogue and every backup that can be read at all, each with a copy of it, to be opened without fear."""
     found = [catalogue, *sorted((catalogue.parent / BACKUPS).glob(f"*{catalogue.suffix}"))]
     for path in found:
         if not path.exists():
@@ -472,26 +429,18 @@ def _copies(catalogue: Path, workplace: Path) -> Iterator[Path]:
             with contextlib.closing(source), contextlib.closing(target):
                 source.backup(target)  # with what is still in its log
                 target.execute("PRAGMA journal_mode=DELETE")
-            yield copy
+            yield path, copy
 
 
 def _usable(copy: Path, home: Home) -> int:
     """How far a sound copy of this home's catalogue had come; -1 if it is damaged or not this home's."""
-    database = Database(f"sqlite:///{copy}")
-    try:
-        if database_problems(database):
+    with contextlib.closing(Database(f"sqlite:///{copy}")) as database:
+        try:
+            return -1 if database_problems(database) else home.progress_of_own(database)
+        except CatalogueUnavailable:
             return -1
-        return home.progress_of_own(database)
-    except CatalogueUnavailable:
-        return -1
-    finally:
-        database.close()
 
 
 def _knows_shards(copy: Path) -> bool:
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         return connection.execute("SELECT 1 FROM shards LIMIT 1").fetchone() is not None
-
-
-def _origin(copy: Path, catalogue: Path) -> Path:
-    return catalogue if copy.name == f"newest-{catalogue.name}" else catalogue.parent / BACKUPS / copy.name

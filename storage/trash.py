@@ -29,7 +29,7 @@ class Trash:
 
     def take(self, paths: Iterable[Path]) -> list[Path]:
         """Move files and folders of the home here. Returns those that were still there; empty folders are removed."""
-        batch = self.folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+        batch = self.folder / new_batch()
         self.folder.mkdir(exist_ok=True, mode=0o700)
         taken = []
         for path in paths:
@@ -50,7 +50,7 @@ class Trash:
 
     def place_for(self, name: str) -> Path:
         """A path in the trash for a new file, in a folder of its own."""
-        batch = self.folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+        batch = self.folder / new_batch()
         batch.mkdir(parents=True, mode=0o700)
         return batch / name
 
@@ -65,6 +65,11 @@ class Trash:
                 freed_bytes += size_of(batch)
                 shutil.rmtree(batch, ignore_errors=True)
         return freed_bytes
+
+
+def new_batch() -> str:
+    """The name of what is swept together."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
 
 def size_of(path: Path) -> int:

@@ -16,33 +16,15 @@ def this_worker() -> str:
     return f"{this_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
-def is_alive(worker: str) -> bool:
-    """Whether the process of this name is known to be running: on this machine. Nothing is known of other machines."""
-    process = _process_here(worker)
-    if process is None:
-        return False
-    try:
-        return psutil.pid_exists(process) and _started(process) == worker.rpartition("/")[2]
-    except psutil.NoSuchProcess:
-        return False
-
-
-def is_here(worker: str) -> bool:
-    """Whether the process of this name is one of this machine, alive or not."""
-    return _process_here(worker) is not None
-
-
-def is_dead(worker: str) -> bool:
-    """Whether the process of this name is known to have ended: it was on this machine."""
-    return is_here(worker) and not is_alive(worker)
-
-
-def _process_here(worker: str) -> int | None:
-    """Its process id; None for a process of another machine."""
+def is_alive(worker: str) -> bool | None:
+    """Whether the process of this name is running; None for one of another machine, of which nothing is known."""
     parts = worker.split("/")
     if len(parts) != 3 or parts[0] != this_machine() or not parts[1].isdigit():
         return None
-    return int(parts[1])
+    try:
+        return psutil.pid_exists(int(parts[1])) and _started(int(parts[1])) == parts[2]
+    except psutil.NoSuchProcess:
+        return False
 
 
 @functools.cache

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -29,7 +28,6 @@ from retrieval.types.records import Exported, ImportedDocument, Job
 from retrieval.view import View
 from storage.bundle import BundledRows, BundleReader, unpacked
 from storage.catalogue.collections import checked_name
-from storage.catalogue.imports import ImportedRows
 from storage.errors import DamagedMemory, ForeignShard
 from storage.fingerprint import MemoryFingerprint
 from storage.kv.lock import require_fresh, uptime, writing
@@ -264,19 +262,8 @@ def _take_in(
                 began = uptime()
                 for number in range(len(rows.shard_blocks)):
                     written.append(_write(loaded, bundle, found.shard(number), document_id))
-                imported = ImportedRows(
-                    document=new,
-                    text=found.text,
-                    num_tokens=rows.num_tokens,
-                    pages=rows.page_rows(),
-                    shards=_with_blocks(written, rows),
-                    title_keys=rows.title_bytes(),
-                    notes=rows.notes,
-                    extras=rows.extras,
-                    properties=rows.property_rows(),
-                )
                 require_fresh(began, workspace.blobs.settle_seconds)
-                submitted = catalogue.add_imported(imported, collection=name)
+                submitted = catalogue.add_imported(new, rows, found.text, written, collection=name)
         except BaseException:
             workspace.store.delete([one.name for one in written])
             raise
@@ -284,7 +271,7 @@ def _take_in(
             workspace.store.delete([one.name for one in written])
             return ImportedDocument(rows.source, submitted.document.id, "already stored", submitted.document.num_blocks)
         keep()
-    write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
+    write_sidecar(workspace.database, workspace.blobs, document_id)
     return ImportedDocument(rows.source, document_id, "imported", submitted.document.num_blocks)
 
 
@@ -292,11 +279,3 @@ def _write(loaded: LoadedModel, bundle: BundleReader, member: str, document_id: 
     name = loaded.store.new_name(document_id)
     front, pieces, lengths = _memory(bundle, loaded, member, name)
     return loaded.store.write_encoded(name, front, pieces, len(lengths))
-
-
-def _with_blocks(files: Sequence[ShardFile], rows: BundledRows) -> list[tuple[ShardFile, Any]]:
-    blocks, found, first = rows.new_blocks(), [], 0
-    for file in files:
-        found.append((file, blocks[first : first + file.num_blocks]))
-        first += file.num_blocks
-    return found

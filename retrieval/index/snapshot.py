@@ -240,7 +240,7 @@ class MemoryIndex:
         store = self._workspace.loaded().store
         shards = sorted(shards, key=lambda shard: shard.first_block_id)
         try:
-            store.prefetch([shard.name for shard in shards])
+            store.blobs.prefetch([shard.name for shard in shards])
             landmarks = torch.cat([store.landmarks(shard.name) for shard in shards])
             lengths = [store.lengths(shard.name) for shard in shards]
         except DamagedFile as error:

@@ -31,7 +31,7 @@ from storage.errors import NotFound as NoRow
 from storage.maintenance import settled
 from storage.records import FolderFile, Job, NewDocument, Submitted
 from storage.recovery import write_sidecar
-from storage.workers import is_alive, is_here, this_worker
+from storage.workers import is_alive, this_worker
 
 _T = TypeVar("_T")
 INCOMING = ".incoming-"
@@ -122,7 +122,7 @@ def submit(
                 raise InvalidRequest(str(error)) from error
             if not submitted.already_stored:
                 keep()
-                write_sidecar(workspace.database, workspace.home, document_id, workspace.blobs)
+                write_sidecar(workspace.database, workspace.blobs, document_id)
     finally:
         for copy in copies:
             copy.path.unlink(missing_ok=True)
@@ -301,8 +301,8 @@ def abandoned_files(workspace: Workspace) -> tuple[list[str], list[Path]]:
 def _is_left_over(incoming: Path) -> bool:
     """Of a process of another machine nothing is known but when it last wrote."""
     worker = incoming.name.removeprefix(INCOMING).rpartition("-")[0].replace("~", "/")
-    if is_here(worker):
-        return not is_alive(worker)
+    if (alive := is_alive(worker)) is not None:
+        return not alive
     try:
         return time.time() - incoming.stat().st_mtime > _SILENT_SECONDS
     except FileNotFoundError:  # it has its name by now

@@ -27,11 +27,11 @@ from retrieval.types.records import DamageReport, Deleted, GcReport, Job, Repair
 from storage import maintenance as storage_maintenance
 from storage.backups import keep_backup
 from storage.catalogue.home import Home
+from storage.errors import Damage, StorageError
 from storage.errors import NotFound as NoRow
-from storage.errors import StorageError
 from storage.records import DeletedDocuments, Document
 from storage.recovery import FOLDER as SIDECARS
-from storage.recovery import sidecar_file, sidecars, write_sidecar
+from storage.recovery import sidecar_name, sidecars, write_sidecar
 from storage.trash import Trash, size_of
 
 
@@ -47,7 +47,7 @@ def delete(workspace: Workspace, index: MemoryIndex, rows: DeletedDocuments) -> 
 
     def unlink() -> None:
         workspace.store.delete(rows.shards)
-        workspace.blobs.inside(SIDECARS).delete(map(sidecar_file, rows.document_ids))
+        workspace.blobs.inside(SIDECARS).delete(map(sidecar_name, rows.document_ids))
         for stored_file in rows.stored_files:
             delete_original(workspace, stored_file)
         for folder in folders:
@@ -61,31 +61,31 @@ def verify(workspace: Workspace, *, texts: bool = False) -> VerifyReport:
     """Recompute the checksum of every shard, block and original, and list files that no row knows. `texts`: also read
     every original anew, and compare its text with the one that is stored and shown as evidence."""
     began = time.monotonic()
-    report = _verify_shards(workspace)
     damage = [
-        DamageReport(each.document_id, each.source, each.shard, str(found))
-        for each in report.damaged
-        for found in each.damages
+        DamageReport(document.id, document.source, found.shard, str(found))
+        for document, found in _damaged_shards(workspace)
     ]
-    damage += [DamageReport("", "catalogue", "", problem) for problem in report.problems]
-    for document in workspace.catalogue.documents():
+    problems = storage_maintenance.catalogue_problems(workspace.catalogue)
+    damage += [DamageReport("", "catalogue", "", problem) for problem in problems]
+    documents, shards = workspace.catalogue.documents(), workspace.catalogue.shards()
+    for document in documents:
         reason = _original_damage(workspace, document) or (_other_text(workspace, document) if texts else "")
         if reason and _exists(workspace, document.id):
             damage.append(DamageReport(document.id, document.source, "", reason))
     orphans = _orphans(workspace)
     return VerifyReport(
-        documents=report.num_documents,
-        shards=report.num_shards,
-        blocks=report.num_blocks,
-        size_bytes=report.size_bytes,
+        documents=len(documents),
+        shards=len(shards),
+        blocks=sum(shard.num_blocks for shard in shards),
+        size_bytes=sum(shard.size_bytes for shard in shards),
         seconds=time.monotonic() - began,
         damage=tuple(damage),
         orphans=tuple(orphans.names(workspace)),
     )
 
 
-def _verify_shards(workspace: Workspace) -> storage_maintenance.StorageReport:
-    return storage_maintenance.verify(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
+def _damaged_shards(workspace: Workspace) -> list[tuple[Document, Damage]]:
+    return storage_maintenance.verify(workspace.catalogue, workspace.store.blobs)
 
 
 def _exists(workspace: Workspace, document_id: str) -> bool:
@@ -145,8 +145,8 @@ def gc(workspace: Workspace, index: MemoryIndex, grace_seconds: float) -> GcRepo
     copies = sidecars(workspace.blobs)
     for document in workspace.catalogue.documents():
         if document.id not in copies:
-            write_sidecar(workspace.database, workspace.home, document.id, workspace.blobs)
-    reclaim = partial(storage_maintenance.reclaim, database, workspace.home, blobs=workspace.blobs)
+            write_sidecar(workspace.database, workspace.blobs, document.id)
+    reclaim = partial(storage_maintenance.reclaim, database, workspace.home, workspace.blobs)
     if grace_seconds:
         freed_bytes = reclaim(grace_seconds=grace_seconds)
     else:
@@ -169,7 +169,7 @@ class _Orphans:
 
 def _orphans(workspace: Workspace) -> _Orphans:
     """Shards, originals and sidecars; unfinished copies, images and what writers made."""
-    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder, blobs=workspace.store.blobs)
+    shards = storage_maintenance.orphans(workspace.catalogue, workspace.kv_folder, workspace.store.blobs)
     originals, unfinished = abandoned_files(workspace)
     # Before the rows: a document made meanwhile is then known.
     images = sorted(workspace.pages_folder.iterdir())
@@ -189,9 +189,9 @@ def repair(workspace: Workspace, index: MemoryIndex) -> RepairReport:
     from retrieval.ingest.shard_writer import rebuild_shard
 
     began = time.monotonic()
-    damaged: dict[str, list[str]] = {}
-    for each in _verify_shards(workspace).damaged:
-        damaged.setdefault(each.document_id, []).append(each.shard)
+    damaged: dict[str, set[str]] = {}
+    for document, found in _damaged_shards(workspace):
+        damaged.setdefault(document.id, set()).add(found.shard)
     repaired: list[str] = []
     failed: list[tuple[str, str]] = []
     blocks = 0

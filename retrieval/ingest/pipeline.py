@@ -200,7 +200,7 @@ class Ingestion:
         workspace = self._workspace
         index_terms(workspace, self._job.document_id)
         index_vectors(workspace, self._job.document_id)  # of a shard that was stored when it was interrupted
-        write_sidecar(workspace.database, workspace.home, self._job.document_id, workspace.blobs, is_read=True)
+        write_sidecar(workspace.database, workspace.blobs, self._job.document_id, is_read=True)
         self._catalogue.finish_document(self._job.document_id, job=self._job, num_tokens=total)
         self._notify(self._catalogue.job(self._job.id))
 

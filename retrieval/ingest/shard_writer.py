@@ -89,7 +89,7 @@ def rebuild_shard(workspace: Workspace, loaded: LoadedModel, shard: Shard) -> No
         raise NoRow("shard", shard.name)
     ids = np.concatenate([block.tokens for block in own]).tolist()
     blocks = list(make_blocks(workspace, loaded, shard.document_id, shard.first_ordinal, ids))
-    copy_rows = partial(write_sidecar, workspace.database, workspace.home, shard.document_id, workspace.blobs)
+    copy_rows = partial(write_sidecar, workspace.database, workspace.blobs, shard.document_id)
 
     def commit(made: ShardFile) -> None:
         copy_rows(replaced={shard.name: made})

@@ -133,8 +133,6 @@ class WriterMemory:
             return False
         lengths_N = torch.full((blocks,), TOKENS_PER_BLOCK)
         lengths_N[-1] = len(segment.ids) - (blocks - 1) * TOKENS_PER_BLOCK
-        stem = _name(document_id, segment.ids).removesuffix(SUFFIX)
-        group, _, stem = stem.rpartition("/")
         with self._lock:
             self._make_room(blocks * self._layout.block_bytes)
             try:
@@ -142,8 +140,7 @@ class WriterMemory:
                     _in_blocks(segment.keys_YGTD, blocks),
                     _in_blocks(segment.values_YGTD, blocks),
                     lengths_N,
-                    group=group,
-                    stem=stem,
+                    fixed_name=_name(document_id, segment.ids),
                 )
             except CannotWrite as error:
                 logger.warning("a passage that the writer read is not kept: %s", error)

@@ -187,9 +187,4 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
             path = Path(parent, name)
             with contextlib.suppress(FileNotFoundError):
                 state = path.stat()
-                yield state.st_atime, _disk_bytes(state), path
-
-
-def _disk_bytes(state: os.stat_result) -> int:
-    blocks = getattr(state, "st_blocks", None)  # of 512 bytes, whatever the file system has
-    return state.st_size if blocks is None else int(blocks) * 512
+                yield state.st_atime, 512 * state.st_blocks, path  # in such blocks, whatever the file system has

@@ -119,10 +119,9 @@ class FileBlobs:
 
     def replace(self, name: str, contents: bytes) -> None:
         path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(_create(temporary), "wb") as file:
                 file.write(contents)
             temporary.rename(path)
         finally:

@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
+_T = TypeVar("_T")
 Range: TypeAlias = tuple[int, int]
 """Offset and length."""
 
@@ -82,7 +84,8 @@ class Blobs(Protocol):
     def open(self, name: str) -> OpenBlob: ...
 
     def prefetch(self, names: Sequence[str]) -> None:
-        """Fetch the first bytes of these blobs together, where they are not on this machine: they will be read next."""
+        """Fetch the first bytes of these blobs together, where they are not on this machine: they will be read next
+        (of shards, the lengths and landmarks)."""
 
     def copy(self, name: str) -> BufferedIOBase:
         """An open file with the contents in the store, past the cache; a deletion meanwhile does not affect it."""
@@ -114,3 +117,11 @@ class Blobs(Protocol):
 
     def free_bytes(self) -> int | None:
         """None: as much as there may be."""
+
+
+def all_at_once(action: Callable[[str], _T], names: Sequence[str], most: int) -> list[_T]:
+    """In at most so many threads. Raises the first error, when all have ended."""
+    if most == 1 or len(names) < 2:
+        return [action(name) for name in names]
+    with ThreadPoolExecutor(min(most, len(names)), "cairn-store") as pool:
+        return list(pool.map(action, names))

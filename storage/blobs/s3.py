@@ -20,23 +20,22 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-from uuid import uuid4
 
 from storage.blobs.cache import BlobCache, OpenCached
 from storage.blobs.files import FileBlobs
-from storage.blobs.protocol import BlobFacts, Blobs, Range
+from storage.blobs.protocol import BlobFacts, Blobs, Range, all_at_once
 from storage.errors import DamagedOriginal, NameInUse, StoreUnavailable
 from storage.trash import FOLDER as TRASH
+from storage.trash import new_batch
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
@@ -107,15 +106,10 @@ class Bucket:
             "retry_timeout": timedelta(seconds=seconds * (self._retries + 1)),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
         }
-        given = {"endpoint": endpoint, "region": self._address.region}
+        given = {"endpoint": endpoint, "region": self._address.region, "prefix": self._address.prefix}
+        known: Any = {name: value for name, value in given.items() if value}
         with self._explained():
-            return S3Store(
-                self._address.bucket,
-                prefix=self._address.prefix or None,
-                client_options=options,
-                retry_config=retry,
-                **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
-            )
+            return S3Store(self._address.bucket, client_options=options, retry_config=retry, **known)
 
     @property
     def _store(self) -> S3Store:
@@ -130,14 +124,8 @@ class Bucket:
             try:
                 self._obstore.put(client, key, contents, mode="create", use_multipart=False)
             except self._obstore.exceptions.AlreadyExistsError:
-                if self._digest(key) != hashlib.sha256(contents).digest():
+                if self.download(key) != hashlib.sha256(contents).digest():
                     raise NameInUse(key, self.place) from None
-
-    def _digest(self, key: str) -> bytes:
-        hasher = hashlib.sha256()
-        for piece in self._parts(key):
-            hasher.update(piece)
-        return hasher.digest()
 
     def replace(self, key: str, contents: bytes) -> None:
         with self._explained():
@@ -174,12 +162,13 @@ class Bucket:
         inside = iter(self.ranges(key, [each for each in clipped if each[1]]) if any(n for _, n in clipped) else [])
         return [next(inside) if length else b"" for _, length in clipped]
 
-    def download(self, key: str, file: BufferedIOBase) -> bytes:
-        """The whole object. Returns its sha256. Raises `FileNotFoundError`."""
+    def download(self, key: str, file: BufferedIOBase | None = None) -> bytes:
+        """The whole object, into `file` if one is given. Returns its sha256. Raises `FileNotFoundError`."""
         hasher = hashlib.sha256()
         for piece in self._parts(key):
             hasher.update(piece)
-            file.write(piece)
+            if file is not None:
+                file.write(piece)
         return hasher.digest()
 
     def _parts(self, key: str) -> Iterator[bytes]:
@@ -276,7 +265,6 @@ def _line(said: str) -> str:
 
 FIRST_BYTES = 512 << 10  # of a shard: its header, checksums and landmarks, or most of them
 _COPIED_AT_ONCE = 8
-_T = TypeVar("_T")
 
 
 class ObjectBlobs:
@@ -324,7 +312,7 @@ class ObjectBlobs:
             with contextlib.suppress(FileNotFoundError):  # named by whoever opens it
                 os.close(self._cache.begin(key, *self._bucket.first(key, FIRST_BYTES)))
 
-        _all_at_once(begin, missing, self.at_once)
+        all_at_once(begin, missing, self.at_once)
 
     def copy(self, name: str) -> BufferedIOBase:
         self._cache.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -367,7 +355,7 @@ class ObjectBlobs:
             self._cache.drop(key)
 
     def size(self, names: Iterable[str]) -> int:
-        return sum(_all_at_once(self._bucket.size, [self._key(name) for name in names], self.at_once))
+        return sum(all_at_once(self._bucket.size, [self._key(name) for name in names], self.at_once))
 
     def delete(self, names: Iterable[str]) -> int:
         """Nothing is said of the bytes freed: that would be a question for each."""
@@ -378,20 +366,18 @@ class ObjectBlobs:
         return 0
 
     def sweep(self, names: Sequence[str]) -> None:
-        batch = f"{TRASH}/{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+        batch = f"{TRASH}/{new_batch()}"
 
         def take(name: str) -> None:
             with contextlib.suppress(FileNotFoundError):  # another process took or deleted it
                 self._bucket.move(self._key(name), f"{batch}/{self._key(name)}")
             self._cache.drop(self._key(name))
 
-        _all_at_once(take, list(names), _COPIED_AT_ONCE)
+        all_at_once(take, list(names), _COPIED_AT_ONCE)
 
     def empty_trash(self, older_than_seconds: float) -> int:
-        now, due = self.now(), []
-        for found in self._bucket.listing(TRASH):
-            if found.changed_at <= now - older_than_seconds:
-                due.append(found)
+        newest = self.now() - older_than_seconds
+        due = [found for found in self._bucket.listing(TRASH) if found.changed_at <= newest]
         self._bucket.delete([found.name for found in due])
         return sum(found.size_bytes for found in due)
 
@@ -404,14 +390,6 @@ class ObjectBlobs:
     def _key(self, name: str) -> str:
         assert ".." not in name and not name.startswith("/"), name
         return self._folder + name
-
-
-def _all_at_once(action: Callable[[str], _T], names: Sequence[str], most: int) -> list[_T]:
-    """Raises the first error, when all have ended."""
-    if len(names) < 2:
-        return [action(name) for name in names]
-    with ThreadPoolExecutor(min(most, len(names)), "cairn-store") as pool:
-        return list(pool.map(action, names))
 
 
 CACHE_FOLDER = "cache"

@@ -22,16 +22,12 @@ from storage.catalogue.database import LEASE_SECONDS, Database
 from storage.catalogue.documents import DocumentRepository
 from storage.catalogue.folders import FolderRepository
 from storage.catalogue.home import Home
-from storage.catalogue.imports import ImportRepository
 from storage.catalogue.jobs import JobRepository
 from storage.catalogue.memory import MemoryRepository
 from storage.catalogue.properties import PropertyRepository
-from storage.catalogue.shards import ShardRepository
-from storage.catalogue.shared_values import SharedValueRepository
-from storage.catalogue.terms import TermRepository
+from storage.catalogue.search import SearchRepository
 from storage.catalogue.users import UserRepository
-from storage.catalogue.vectors import VectorRepository
-from storage.migrations.upgrade import HEAD, bring_up_to_date
+from storage.migrations.upgrade import bring_up_to_date
 from storage.records import ADMINISTRATOR, Principal
 
 __all__ = ["LEASE_SECONDS", "Catalogue"]
@@ -41,16 +37,12 @@ class Catalogue(
     DocumentRepository,
     CollectionRepository,
     MemoryRepository,
-    ShardRepository,
     JobRepository,
     AnswerRepository,
     UserRepository,
     FolderRepository,
-    ImportRepository,
     PropertyRepository,
-    SharedValueRepository,
-    TermRepository,
-    VectorRepository,
+    SearchRepository,
 ):
     """All repositories as one object; see the module docstring."""
 
@@ -77,7 +69,12 @@ class Catalogue(
             if home is None:
                 bring_up_to_date(database)
             else:
-                _open_in(Home(home, blobs), database)
+                own = Home(home, blobs)
+                database.while_open.enter_context(own.used())
+                own.check(database)
+                bring_up_to_date(database)
+                own.bind(database)
+                database.on_progress = own.note
         except BaseException:
             database.close()
             raise
@@ -96,12 +93,3 @@ class Catalogue(
 
     def close(self) -> None:
         self._database.close()
-
-
-def _open_in(home: Home, database: Database) -> None:
-    database.while_open.enter_context(home.used())
-    if not home.is_bound(database, HEAD):
-        home.check(database)
-        bring_up_to_date(database)
-        home.bind(database)
-    database.on_progress = home.note

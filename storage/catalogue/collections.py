@@ -11,13 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database import record_of, update_row
 from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
-from storage.catalogue.schema import (
-    collection_groups,
-    collection_readers,
-    collections,
-    documents,
-    user_groups,
-)
+from storage.catalogue.schema import collection_groups, collection_readers, collections, documents, user_groups
 from storage.errors import NameTaken, NotFound, PermissionDenied
 from storage.names import clean_name
 from storage.records import Collection, Principal

@@ -490,10 +490,8 @@ class Notifications:
             received = [note.payload for note in self._listening.notifies(timeout=LOOK_SECONDS, stop_after=1)]
             received += [note.payload for note in self._listening.notifies(timeout=0)]
         except psycopg.Error as error:
-            log.warning("Notifications of the catalogue have to wait: %s", error)
             self._hang_up()
-            self._closed.wait(AGAIN_SECONDS)
-            return [""]
+            raise CatalogueUnavailable(str(error)) from error
         notices = [payload.partition(" ") for payload in received]
         return list(dict.fromkeys(message for sender, _, message in notices if sender != self._database.sender))
 

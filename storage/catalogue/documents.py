@@ -1,4 +1,4 @@
-"""Documents: their rows, pages and text."""
+"""Documents: their rows, pages and text; deleting them with everything that was made from them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from storage.catalogue.collections import checked_name, find_or_insert_collection, one_collection
 from storage.catalogue.database import (
+    batches,
     document_of,
+    mark_memory_changed,
     one_row,
     record_of,
     reserve_numbers,
@@ -20,10 +22,18 @@ from storage.catalogue.database import (
     update_row,
     write_folder_file,
 )
-from storage.catalogue.deletion import delete_with_contents
 from storage.catalogue.jobs import hold, insert_job, latest_job
-from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
-from storage.catalogue.schema import collections, document_texts, documents, pages
+from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, owned, readable_documents
+from storage.catalogue.schema import (
+    answer_documents,
+    answers,
+    blocks,
+    collections,
+    document_texts,
+    documents,
+    pages,
+    shards,
+)
 from storage.errors import NotFound, PermissionDenied
 from storage.names import clean_name, encodable
 from storage.records import (
@@ -52,11 +62,7 @@ _ORDER: dict[DocumentSort, ColumnElement[Any]] = {
 class DocumentRepository(Repository):
     @for_any_principal
     def add_document(
-        self,
-        new: NewDocument,
-        *,
-        collection: str | None = None,
-        of_folder: tuple[str, FolderFile] | None = None,
+        self, new: NewDocument, *, collection: str | None = None, of_folder: tuple[str, FolderFile] | None = None
     ) -> Submitted:
         """Create a document owned by the principal and queue its job, unless the principal already has the same content
         stored, or being stored, by the same model.
@@ -160,28 +166,14 @@ class DocumentRepository(Repository):
 
         Raises `NotFound`, `LeaseLost`.
         """
-        compressed = zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+        packed = pack_text(text)
         with self._database.write(notify=False) as connection:
             hold(connection, job)
             before = one_document(connection, ADMINISTRATOR, document_id)
             title = clean_name(title or "") or before.title
-            update_row(
-                connection,
-                documents,
-                document_id,
-                title=title,
-                search_text=search_text(title, before.source),
-                num_pages=len(pages_read),
-                num_characters=len(text),
-                num_tokens=num_tokens,
-                notes=json.dumps(list(notes)),
-            )
-            for table in (document_texts, pages):
-                connection.execute(delete(table).where(table.c.document_id == document_id))
-            extracted = {"document_id": document_id, "text": compressed, "extras": json.dumps(extras or {})}
-            connection.execute(insert(document_texts).values(extracted))
-            if pages_read:
-                connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
+            values = {"title": title, "search_text": search_text(title, before.source), "num_characters": len(text)}
+            values |= {"num_tokens": num_tokens, "notes": json.dumps(list(notes))}
+            write_text(connection, document_id, packed, pages_read, extras or {}, **values)
             return one_document(connection, ADMINISTRATOR, document_id)
 
     @for_any_principal
@@ -194,20 +186,19 @@ class DocumentRepository(Repository):
     @for_any_principal
     def extracted_text(self, document_id: str) -> ExtractedText:
         """The text and extras that `save_extracted` stored. Raises `NotFound`."""
-        readable = in_readable_document(document_texts.c.document_id, self.principal)
-        chosen = select(document_texts).where(document_texts.c.document_id == document_id, readable)
-        with self._database.read() as connection:
-            row = one_row(connection, chosen, "text of document", document_id)
+        row = self._extracted(document_id, document_texts.c.text, document_texts.c.extras)
         return ExtractedText(zlib.decompress(row.text).decode("utf-8", "surrogatepass"), json.loads(row.extras))
 
     @for_any_principal
     def extras(self, document_id: str) -> dict[str, Any]:
         """The extras that `save_extracted` stored, without the text. Raises `NotFound`."""
-        readable = in_readable_document(document_texts.c.document_id, self.principal)
-        chosen = select(document_texts.c.extras).where(document_texts.c.document_id == document_id, readable)
-        with self._database.read() as connection:
-            extras: dict[str, Any] = json.loads(one_row(connection, chosen, "text of document", document_id).extras)
+        extras: dict[str, Any] = json.loads(self._extracted(document_id, document_texts.c.extras).extras)
         return extras
+
+    def _extracted(self, document_id: str, *columns: ColumnElement[Any]) -> Row[Any]:
+        readable = in_readable_document(document_texts.c.document_id, self.principal)
+        chosen = select(*columns).where(document_texts.c.document_id == document_id, readable)
+        return self._row(chosen, "text of document", document_id)
 
     @for_any_principal
     def pages(self, document_id: str) -> list[Page]:
@@ -274,8 +265,59 @@ def insert_document(
     return new, None
 
 
+def pack_text(text: str) -> bytes:
+    """As it is stored. Takes a while for a long one, for which no other writer should have to wait."""
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 6)
+
+
+def write_text(
+    connection: Connection,
+    document_id: str,
+    packed: bytes,
+    pages_read: Sequence[Page],
+    extras: Mapping[str, Any],
+    **values: Any,
+) -> None:
+    """Inside the caller's transaction: what was extracted from a document, in place of what was stored before. `packed`
+    is its text (`pack_text`); `values`: of further columns of the document."""
+    update_row(connection, documents, document_id, num_pages=len(pages_read), **values)
+    for table in (document_texts, pages):
+        connection.execute(delete(table).where(table.c.document_id == document_id))
+    extracted = {"document_id": document_id, "text": packed, "extras": json.dumps(dict(extras))}
+    connection.execute(insert(document_texts).values(extracted))
+    if pages_read:
+        connection.execute(insert(pages), [{"document_id": document_id} | vars(page) for page in pages_read])
+
+
 def move_to(connection: Connection, document_id: str, collection_id: str | None) -> None:
     new_owner = select(collections.c.owner_id).where(collections.c.id == collection_id).scalar_subquery()
     moved = update(documents).where(documents.c.id == document_id)
     owner_id = func.coalesce(documents.c.owner_id, new_owner)
     connection.execute(moved.values(collection_id=collection_id, owner_id=owner_id))
+
+
+def delete_with_contents(connection: Connection, principal: Principal, document_ids: Sequence[str]) -> DeletedDocuments:
+    """Inside the caller's transaction; see `DocumentRepository.delete_documents`."""
+    found: list[str] = []
+    shard_names: list[str] = []
+    stored_files: list[str] = []
+    num_blocks = num_answers = 0
+    mark_memory_changed(connection)
+    for batch in batches(document_ids):
+        visible = select(documents).where(documents.c.id.in_(batch), readable_documents(principal))
+        rows = connection.execute(visible).all()
+        if not all(principal.may_change(row.owner_id) for row in rows):
+            raise PermissionDenied("document")
+        ids = [row.id for row in rows]
+        found += ids
+        stored_files += [row.stored_file for row in rows if row.stored_file]
+        shard_names += connection.execute(select(shards.c.name).where(shards.c.document_id.in_(ids))).scalars()
+        counted = select(func.count()).select_from(blocks).where(blocks.c.document_id.in_(ids))
+        num_blocks += connection.execute(counted).scalar_one()
+        using = select(answer_documents.c.answer_id).where(answer_documents.c.document_id.in_(ids))
+        # Users learn how many of their own answers are deleted, not how many of other people's.
+        own = select(func.count()).select_from(answers).where(answers.c.id.in_(using))
+        num_answers += connection.execute(own.where(owned(answers.c.owner_id, principal))).scalar_one()
+        connection.execute(delete(answers).where(answers.c.id.in_(using)))
+        connection.execute(delete(documents).where(documents.c.id.in_(ids)))
+    return DeletedDocuments(tuple(found), num_blocks, num_answers, tuple(shard_names), tuple(stored_files))

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, or_, select, update
+from sqlalchemy import Row, delete, func, insert, or_, select
 
 from storage.catalogue.database import document_of, one_row, record_of, search_text, update_row, write_folder_file
 from storage.catalogue.permissions import Repository
 from storage.catalogue.properties import copy_properties_by_hand
 from storage.catalogue.schema import documents, folder_files, folders, now
+from storage.errors import NotFound
 from storage.names import clean_name
 from storage.records import Document, Folder, FolderFile, Removed
 
@@ -23,8 +24,7 @@ class FolderRepository(Repository):
 
     def folder(self, folder_id: str) -> Folder:
         """Raises `NotFound`."""
-        with self._database.read() as connection:
-            return _folder(one_row(connection, select(folders).where(folders.c.id == folder_id), "folder", folder_id))
+        return _folder(self._row(select(folders).where(folders.c.id == folder_id), "folder", folder_id))
 
     def put_folder(
         self, path: str, *, owner_id: str | None, collection: str | None, removed: Removed | None, watched: bool | None
@@ -45,8 +45,8 @@ class FolderRepository(Repository):
     def forget_folder(self, folder_id: str) -> None:
         """Follow it no longer; its documents stay. Raises `NotFound`."""
         with self._database.write() as connection:
-            one_row(connection, select(folders).where(folders.c.id == folder_id), "folder", folder_id)
-            connection.execute(delete(folders).where(folders.c.id == folder_id))
+            if connection.execute(delete(folders).where(folders.c.id == folder_id)).rowcount == 0:
+                raise NotFound("folder", folder_id)
 
     def note_run(self, folder_id: str, report: Mapping[str, Any]) -> None:
         """Record what a run just did."""
@@ -71,8 +71,7 @@ class FolderRepository(Repository):
     def num_files_of(self, document_id: str) -> int:
         """How many files, of all folders, became this document or are about to."""
         of_it = or_(folder_files.c.document_id == document_id, folder_files.c.next_document_id == document_id)
-        with self._database.read() as connection:
-            return connection.execute(select(func.count()).select_from(folder_files).where(of_it)).scalar_one()
+        return self._count(folder_files, of_it)
 
     def misnamed(self, folder_id: str) -> list[tuple[Document, str]]:
         """Documents of one file each that are not named after it, with that file's source."""
@@ -102,8 +101,7 @@ class FolderRepository(Repository):
         with self._database.write() as connection:
             title = connection.execute(select(documents.c.title).where(documents.c.id == document_id)).scalar()
             if title is not None:
-                values = {"source": source, "search_text": search_text(title, source)}
-                connection.execute(update(documents).where(documents.c.id == document_id).values(values))
+                update_row(connection, documents, document_id, source=source, search_text=search_text(title, source))
 
 
 def _name_of(source: str) -> str:

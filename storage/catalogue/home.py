@@ -17,20 +17,15 @@ from uuid import uuid4
 import portalocker
 from portalocker import LockFlags
 from sqlalchemy import Connection, func, insert, inspect, select
-from sqlalchemy.exc import DBAPIError
 
 from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.catalogue.database import Database, batches
 from storage.catalogue.schema import counters, documents, home, shards
-from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, NameInUse
+from storage.errors import CatalogueUnavailable, ForeignCatalogue, NameInUse
 
 ID_FILE, MARK_FILE, LOCK_FILE = "home.json", "home.mark", "home.lock"
 _MARK_DIGITS = 20
-_STATE = (
-    "SELECT (SELECT version_num FROM alembic_version), (SELECT id FROM home), "
-    "(SELECT COALESCE(SUM(next_value), 0) FROM counters)"
-)
 
 
 class Home:
@@ -38,14 +33,14 @@ class Home:
     the id is there, too, and several home folders may use one store."""
 
     def __init__(self, folder: Path, blobs: Blobs | None = None):
-        self.folder, self._blobs = folder, FileBlobs(folder) if blobs is None else blobs
+        self.folder, self.blobs = folder, FileBlobs(folder) if blobs is None else blobs
         self._noted = -1
 
     @property
     def id(self) -> str | None:
         """None if the folder never had a catalogue, or one of an earlier release."""
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            return str(json.loads(self._blobs.read(ID_FILE))["id"])
+            return str(json.loads(self.blobs.read(ID_FILE))["id"])
         return None
 
     @property
@@ -55,17 +50,13 @@ class Home:
             return int((self.folder / MARK_FILE).read_bytes())
         return 0
 
-    @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self) -> contextlib.AbstractContextManager[None]:
         """Exclude rescues, as every open catalogue does. Raises `CatalogueUnavailable` while there is one."""
-        with self._locked(LockFlags.SHARED, "`cairn rescue` is at work"):
-            yield
+        return self._locked(LockFlags.SHARED, "`cairn rescue` is at work")
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> contextlib.AbstractContextManager[None]:
         """Exclude all other users of the home. Raises `CatalogueUnavailable` while it is in use."""
-        with self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first"):
-            yield
+        return self._locked(LockFlags.EXCLUSIVE, "other Cairn processes use it; stop them first")
 
     @contextlib.contextmanager
     def _locked(self, kind: LockFlags, reason: str) -> Iterator[None]:
@@ -76,27 +67,14 @@ class Home:
                 raise CatalogueUnavailable(f"The home folder {self.folder} cannot be used now: {reason}.") from None
             yield
 
-    def is_bound(self, database: Database, schema: str) -> bool:
-        """Whether the catalogue has this schema, the home's id, and come as far as the home knows. One statement: what
-        nearly every opening needs."""
-        if database.path is not None and not database.path.exists():
-            return False
-        mark = self.mark  # before the catalogue is looked at: others commit meanwhile, and note it
-        try:
-            with database.read() as connection:
-                found, theirs, progress = connection.exec_driver_sql(_STATE).one()
-        except (CatalogueDamaged, DBAPIError):  # or of an earlier schema, or empty
-            return False
-        return bool(found == schema and theirs is not None and theirs == self.id and progress >= mark)
-
     def check(self, database: Database) -> None:
         """Raises `ForeignCatalogue` unless the catalogue, of any schema, belongs here. Changes nothing."""
         if database.path is not None and not database.path.exists():
             self._check_empty(database)
             return
-        mark = self.mark  # first, as above
+        mark = self.mark  # before the catalogue is looked at: others commit meanwhile, and note it
         if self.progress_of_own(database) < mark:
-            raise ForeignCatalogue("an older copy", database.place, self._blobs.place)
+            raise ForeignCatalogue("an older copy", database.place, self.blobs.place)
 
     def progress_of_own(self, database: Database) -> int:
         """How far the catalogue has come. Raises `ForeignCatalogue` if it is empty, or that of another home."""
@@ -108,7 +86,7 @@ class Home:
             theirs = connection.execute(select(home.c.id)).scalar() if "home" in tables else None
             mine = self.id
             if None not in (mine, theirs) and mine != theirs:
-                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place)
+                raise ForeignCatalogue("another home folder's", database.place, self.blobs.place)
             if mine != theirs or mine is None:
                 self._check_evidence(connection, database)
             return progress_of(connection)
@@ -127,12 +105,12 @@ class Home:
     def _write_id(self, theirs: str, database: Database) -> None:
         contents = memoryview(json.dumps({"id": theirs}).encode())
         try:
-            self._blobs.create(ID_FILE, contents)
+            self.blobs.create(ID_FILE, contents)
         except NameInUse as error:
             if self.id is not None:  # another catalogue's, since it was looked at
-                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place) from error
-            self._blobs.delete([ID_FILE])  # unreadable
-            self._blobs.create(ID_FILE, contents)
+                raise ForeignCatalogue("another home folder's", database.place, self.blobs.place) from error
+            self.blobs.delete([ID_FILE])  # unreadable
+            self.blobs.create(ID_FILE, contents)
 
     def adopt(self, database: Database) -> str:
         """Give the home's id, or a new one, to a catalogue that has none. Returns that of the catalogue."""
@@ -161,28 +139,28 @@ class Home:
 
     def stored_ids(self) -> set[str]:
         """Ids of the documents whose memory or original lies here."""
-        shards_here = (fact.name.split("/") for fact in self._blobs.listing("kv"))
+        shards_here = (fact.name.split("/") for fact in self.blobs.listing("kv"))
         found = {parts[1] for parts in shards_here if len(parts) > 2}
-        files_here = (fact.name.rpartition("/")[2] for fact in self._blobs.listing("files"))
+        files_here = (fact.name.rpartition("/")[2] for fact in self.blobs.listing("files"))
         return found | {name.split(".")[0] for name in files_here} - {""}
 
     def _check_empty(self, database: Database) -> None:
         if self.stored_ids():
-            raise ForeignCatalogue("empty", database.place, self._blobs.place)
+            raise ForeignCatalogue("empty", database.place, self.blobs.place)
 
     def _check_evidence(self, connection: Connection, database: Database) -> None:
         """One of the two has no id: the catalogue must know something of what is here."""
         here = self.stored_ids()
         if not here:
             if connection.execute(select(shards.c.id).limit(1)).first() is not None:
-                raise ForeignCatalogue("another home folder's", database.place, self._blobs.place)
+                raise ForeignCatalogue("another home folder's", database.place, self.blobs.place)
             return
         for batch in batches(sorted(here)):
             if connection.execute(select(documents.c.id).where(documents.c.id.in_(batch)).limit(1)).first():
                 return
         any_row = connection.execute(select(documents.c.id).limit(1)).first()
         raise ForeignCatalogue(
-            "empty" if any_row is None else "another home folder's", database.place, self._blobs.place
+            "empty" if any_row is None else "another home folder's", database.place, self.blobs.place
         )
 
 

@@ -20,7 +20,7 @@ from storage.catalogue.permissions import Repository, for_any_principal, in_owne
 from storage.catalogue.schema import documents, jobs, now
 from storage.errors import LeaseLost
 from storage.records import ADMINISTRATOR, Job, JobProgress, JobState, Principal
-from storage.workers import is_dead, this_worker
+from storage.workers import is_alive, this_worker
 
 ACTIVE = ("queued", "running")
 MAX_ATTEMPTS = 10
@@ -70,29 +70,20 @@ class JobRepository(Repository):
 
     def others_wait(self, job_id: str) -> bool:
         """Whether somebody else than the owner of this job has one in the queue."""
-        mine = (
-            select(_OWNER)
-            .where(documents.c.id == jobs.c.document_id, jobs.c.id == job_id)
-            .correlate(None)
-            .scalar_subquery()
-        )
-        queued = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", mine != _OWNER).limit(1)
-        with self._database.read() as connection:
-            return connection.execute(queued).first() is not None
+        mine = select(_OWNER).where(documents.c.id == jobs.c.document_id, jobs.c.id == job_id).correlate(None)
+        queued = select(jobs.c.id).select_from(_OWNED).where(jobs.c.state == "queued", mine.scalar_subquery() != _OWNER)
+        return bool(self._rows(queued.limit(1)))
 
     @for_any_principal
     def num_active_jobs(self) -> int:
         """Queued and running."""
         own = in_owned_document(jobs.c.document_id, self.principal)
-        with self._database.read() as connection:
-            counted = select(func.count()).select_from(jobs).where(jobs.c.state.in_(ACTIVE), own)
-            return connection.execute(counted).scalar_one()
+        return self._count(jobs, jobs.c.state.in_(ACTIVE) & own)
 
     def num_jobs_by_state(self) -> dict[str, int]:
         """How many jobs of everybody's are in each state that some job is in."""
         counted = select(jobs.c.state, func.count().label("number")).group_by(jobs.c.state)
-        with self._database.read() as connection:
-            return {row.state: row.number for row in connection.execute(counted)}
+        return {row.state: row.number for row in self._rows(counted)}
 
     def claim_job(self, job_id: str, worker: str) -> Job | None:
         """Take this job. Returns None if it is no longer queued. Raises `NotFound`."""
@@ -181,7 +172,7 @@ class JobRepository(Repository):
         if not of_others:
             return []
         moment = datetime.fromisoformat(connection.execute(select(clock(connection))).scalar_one())
-        return [job for job in of_others if is_dead(job.worker) or self._is_expired(job, moment)]
+        return [job for job in of_others if is_alive(job.worker) is False or self._is_expired(job, moment)]
 
     def _is_expired(self, job: Job, moment: datetime) -> bool:
         """Also a heartbeat that is yet to come: the clock was set back."""
@@ -217,11 +208,6 @@ def latest_job(connection: Connection, document_id: str) -> Job | None:
     newest = select(jobs).where(jobs.c.document_id == document_id).order_by(jobs.c.created_at.desc()).limit(1)
     row = connection.execute(newest).first()
     return None if row is None else job_of(row)
-
-
-def has_active_job(connection: Connection, document_id: str) -> bool:
-    active = select(jobs.c.id).where(jobs.c.document_id == document_id, jobs.c.state.in_(ACTIVE))
-    return connection.execute(active).first() is not None
 
 
 def take_back(connection: Connection, document_id: str) -> bool:

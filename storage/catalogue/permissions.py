@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, and_, exists, not_, or_, select, true
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, exists, func, not_, or_, select, true
 
-from storage.catalogue.database import Database
+from storage.catalogue.database import Database, one_row
 from storage.catalogue.schema import (
     answer_documents,
     answers,
@@ -72,6 +72,15 @@ class Repository:
         """All rows, read in one transaction."""
         with self._database.read() as connection:
             return connection.execute(chosen).all()
+
+    def _row(self, chosen: Select[Any], kind: str, key: object) -> Row[Any]:
+        """The first row. Raises `NotFound`, which names `kind` and `key`."""
+        with self._database.read() as connection:
+            return one_row(connection, chosen, kind, key)
+
+    def _count(self, table: Table, condition: ColumnElement[bool]) -> int:
+        with self._database.read() as connection:
+            return connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
 
 
 def readable_collections(principal: Principal) -> ColumnElement[bool]:

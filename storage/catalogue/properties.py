@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select
@@ -30,6 +31,13 @@ _COLUMNS: dict[str, ColumnElement[str]] = {
     "kind": documents.c.kind,
     "added": documents.c.added_at,
 }
+_COMPARED: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
+    "=": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 class PropertyRepository(Repository):
@@ -45,7 +53,7 @@ class PropertyRepository(Repository):
             one_document(connection, self.principal, document_id, to_change=True)
             for name, values in kept.items():
                 _delete(connection, document_id, document_properties.c.name == name)
-                _insert(connection, document_id, {name: values or [""]}, by_hand=True)
+                insert_values(connection, document_id, {name: values or [""]}, by_hand=True)
 
     def put_stated_properties(self, document_id: str, stated: Mapping[str, Sequence[str]]) -> None:
         """What the file says of itself, in place of what it said before; what was set by hand stays."""
@@ -55,7 +63,7 @@ class PropertyRepository(Repository):
             mine = document_properties.c.document_id == document_id
             by_hand = set(connection.execute(select(document_properties.c.name).where(mine)).scalars())
             said = {name: values for name, values in stated.items() if name not in by_hand}
-            _insert(connection, document_id, said, by_hand=False)
+            insert_values(connection, document_id, said, by_hand=False)
 
     @for_any_principal
     def properties_of(self, document_ids: Sequence[str]) -> dict[str, list[Property]]:
@@ -101,10 +109,13 @@ def insert_properties(connection: Connection, document_id: str, properties: Sequ
         for one in properties:
             if one.by_hand is by_hand:
                 found.setdefault(one.name, []).append(one.value)
-        _insert(connection, document_id, found, by_hand=by_hand)
+        insert_values(connection, document_id, found, by_hand=by_hand)
 
 
-def _insert(connection: Connection, document_id: str, found: Mapping[str, Sequence[str]], *, by_hand: bool) -> None:
+def insert_values(
+    connection: Connection, document_id: str, found: Mapping[str, Sequence[str]], *, by_hand: bool
+) -> None:
+    """Inside the caller's transaction: values by name, for properties that the document does not have yet."""
     rows = [
         {
             "document_id": document_id,
@@ -130,7 +141,7 @@ def _meets(wanted: Condition) -> ColumnElement[bool]:
     if wanted.operator == "!=":
         return not_(_meets(Condition(wanted.name, "=", wanted.value)))
     if wanted.name == "pages":
-        return _compare(documents.c.num_pages, wanted, float(wanted.value))
+        return _COMPARED[wanted.operator](documents.c.num_pages, float(wanted.value))
     if wanted.name in _COLUMNS:
         return _compare_text(func.lower(_COLUMNS[wanted.name]), wanted, dated=wanted.name == "added")
     mine = and_(
@@ -151,7 +162,7 @@ def _meets_value(wanted: Condition) -> ColumnElement[bool]:
     if value is None:
         return as_text
     dates = and_(number.is_(None), folded.like("____-__%"), _compare_text(folded, wanted, dated=True))
-    return or_(and_(number.is_not(None), _compare(number, wanted, value)), dates)
+    return or_(and_(number.is_not(None), _COMPARED[wanted.operator](number, value)), dates)
 
 
 def _compare_text(column: ColumnElement[str], wanted: Condition, *, dated: bool) -> ColumnElement[bool]:
@@ -160,17 +171,4 @@ def _compare_text(column: ColumnElement[str], wanted: Condition, *, dated: bool)
         return column.contains(wanted.value, autoescape=True)
     if (dated or wanted.operator != "=") and is_date(wanted.value):
         column = func.substr(column, 1, len(wanted.value))
-    return _compare(column, wanted, wanted.value)
-
-
-def _compare(column: ColumnElement[Any], wanted: Condition, value: object) -> ColumnElement[bool]:
-    match wanted.operator:
-        case ">=":
-            return column >= value
-        case "<=":
-            return column <= value
-        case ">":
-            return column > value
-        case "<":
-            return column < value
-    return column == value
+    return _COMPARED[wanted.operator](column, wanted.value)

@@ -243,7 +243,7 @@ blocks = Table(
     UniqueConstraint("document_id", "ordinal"),
 )
 
-shard_terms = Table(  # which blocks hold which words: `storage.catalogue.terms`
+shard_terms = Table(  # which blocks hold which words: `storage.catalogue.search`
     "shard_terms",
     metadata,
     Column("term", BigInteger, primary_key=True, autoincrement=False),
@@ -252,7 +252,7 @@ shard_terms = Table(  # which blocks hold which words: `storage.catalogue.terms`
     sqlite_with_rowid=False,
 )
 
-shard_vectors = Table(  # what blocks are about: `storage.catalogue.vectors`
+shard_vectors = Table(  # what blocks are about: `storage.catalogue.search`
     "shard_vectors",
     metadata,
     Column("shard_id", BigId, ForeignKey("shards.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),

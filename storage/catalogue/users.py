@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalogue.database import one_row, record_of, update_row
 from storage.catalogue.permissions import Repository, for_any_principal, readable_collections
-from storage.catalogue.schema import (
-    answers,
-    collections,
-    conversations,
-    documents,
-    folders,
-    user_groups,
-    users,
-)
+from storage.catalogue.schema import answers, collections, conversations, documents, folders, user_groups, users
 from storage.errors import NameTaken, NotFound
 from storage.names import clean_name
 from storage.records import User
@@ -35,12 +27,12 @@ class UserRepository(Repository):
 
     def user(self, user_id: str) -> User:
         """Raises `NotFound`."""
-        return self._user_with(users.c.id, user_id)
+        return _user(self._row(select(users).where(users.c.id == user_id), "user", user_id))
 
     @for_any_principal
     def user_named(self, name: str) -> User:
         """Raises `NotFound`."""
-        return self._user_with(users.c.name, name)
+        return _user(self._row(select(users).where(users.c.name == name), "user", name))
 
     def user_of_token(self, token_digest: str) -> User | None:
         found = self._rows(select(users).where(users.c.token_digest == token_digest))
@@ -69,10 +61,6 @@ class UserRepository(Repository):
             names = names.where(user_groups.c.user_id == self.principal.user_id)
         return [row.name for row in self._rows(names)]
 
-    def _user_with(self, column: Column[str], value: str) -> User:
-        with self._database.read() as connection:
-            return _user(one_row(connection, select(users).where(column == value), "user", value))
-
     def add_user(self, name: str, password_hash: str, *, issuer: str | None = None, subject: str | None = None) -> User:
         """Raises `NameTaken`, also for an identity that has an account; `ValueError` for a name that `clean_name` would
         change."""
@@ -80,9 +68,8 @@ class UserRepository(Repository):
             raise ValueError(f"{name!r} cannot be a user's name.")
         try:
             with self._database.write() as connection:
-                connection.execute(
-                    insert(users).values(name=name, password_hash=password_hash, issuer=issuer, subject=subject)
-                )
+                row = {"name": name, "password_hash": password_hash, "issuer": issuer, "subject": subject}
+                connection.execute(insert(users).values(row))
         except IntegrityError as error:
             raise NameTaken(f"There is already a user named {name!r}.") from error
         return self.user_named(name)

@@ -6,19 +6,17 @@ D head dim.
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from storage.kv.checksums import piece_seeds
 from storage.kv.format import (
     KVLayout,
     dequantise,
     dequantise_channels,
     encode_front,
     front_bytes,
+    piece_checksums,
     quantise,
     quantise_channels,
 )
@@ -39,8 +37,7 @@ def encode_shard(
     _require_finite(landmarks_NYGD, "landmark keys")
 
     pieces = pieces_YGN.view(-1, layout.piece_bytes).numpy()
-    seeds = piece_seeds(fingerprint, name, layout, num_blocks)
-    checksums = np.fromiter(map(zlib.crc32, pieces, seeds), "<u4", num_pieces)
+    checksums = piece_checksums(pieces, fingerprint, name, layout, num_blocks)
     sections = {
         "lengths": np.asarray(lengths_N.cpu(), "<u4").tobytes(),
         "landmarks": landmarks_NYGD.view(-1).view(torch.uint8).numpy().tobytes(),

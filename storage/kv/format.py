@@ -32,9 +32,12 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 LARGEST = 127
@@ -285,3 +288,18 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
     for which in SECTIONS:
         fields[which] = Section(**fields[which])
     return Header(**fields)
+
+
+def piece_checksums(
+    pieces_PB: NDArray[np.uint8], fingerprint: str, name: str, layout: KVLayout, num_blocks: int
+) -> NDArray[np.uint32]:
+    """The crc32 of all pieces of a file, in order. Their initial values bind a piece's bytes to the model, the file and
+    their place in it."""
+    seed = shard_seed(fingerprint, name)
+    places = product(layout.layers, range(layout.kv_heads), range(num_blocks))
+    seeds = (zlib.crc32(struct.pack("<III", *place), seed) for place in places)
+    return np.fromiter(map(zlib.crc32, pieces_PB, seeds), "<u4", len(pieces_PB))
+
+
+def shard_seed(fingerprint: str, name: str) -> int:
+    return zlib.crc32(f"{fingerprint} {name}".encode())

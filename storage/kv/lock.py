@@ -46,10 +46,10 @@ def writing(kv_folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def nobody_writing(kv_folder: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[bool]:
+def nobody_writing(kv_folder: Path) -> Iterator[bool]:
     """Hold the exclusive lock; be quick, since writers wait. Yields False, without the lock, if a writer still holds it
-    after `patience_seconds`, perhaps because it was suspended."""
-    deadline = time.monotonic() + patience_seconds
+    after `PATIENCE_SECONDS`, perhaps because it was suspended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     with _opened(kv_folder) as descriptor:
         while not (alone := _lock_exclusively(descriptor)) and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)

@@ -12,18 +12,15 @@ import os
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from storage.blobs.files import OpenFile
 from storage.blobs.protocol import OpenBlob
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard, MissingShard
-from storage.kv.checksums import PieceChecks, shard_seed
-from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix
+from storage.kv.format import PREFIX, Header, Section, decode_header, decode_prefix, shard_seed
 
 MOST_AT_ONCE = 256  # pieces
 BRIDGED_BYTES = 1 << 15
@@ -33,14 +30,49 @@ _Wrong: TypeAlias = tuple[int, int, str]  # place, row and reason of a piece tha
 _MISMATCH = "its checksum does not match"
 
 
+class PieceChecks:
+    """The checksums of a file's pieces, and which pieces matched since the file was opened or changed."""
+
+    def __init__(self, checksums: NDArray[np.uint32], seed: int):
+        """`seed`: see `shard_seed`."""
+        self._checksums, self._seed = checksums, seed
+        self._matched = np.zeros(len(checksums), dtype=bool)
+
+    def due(self, place_P: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the pieces were not checked yet."""
+        return ~self._matched[place_P]
+
+    def hold(
+        self,
+        place_P: NDArray[np.int64],
+        named_P3: NDArray[np.uint32],
+        pieces_SB: NDArray[np.uint8],
+        at_P: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Which of the pieces are right: row `at_P` of `pieces_SB` has the bytes of the piece at `place_P`, with these
+        numbers of layer, head and block."""
+        # Plain loop over plain values: a question checks thousands of pieces, and numpy's scalars cost more than crc32.
+        crc32, seed, size = zlib.crc32, self._seed, pieces_SB.shape[1]
+        named, pieces = named_P3.data.cast("B"), pieces_SB.data.cast("B")
+        expected = self._checksums[place_P].tolist()
+        right_P = np.fromiter(
+            (
+                crc32(pieces[at * size : (at + 1) * size], crc32(named[12 * n : 12 * n + 12], seed)) == expected[n]
+                for n, at in enumerate(at_P.tolist())
+            ),
+            bool,
+            len(expected),
+        )
+        self._matched[place_P[right_P]] = True
+        return right_P
+
+
 class OpenShard:
     """A shard open for reading; all that precedes the pieces is verified on opening. Safe to share among threads."""
 
-    def __init__(self, source: Path | OpenBlob, name: str):
-        self.name = name
+    def __init__(self, blob: OpenBlob, name: str):
+        self.name, self._blob, self._descriptor = name, blob, blob.descriptor
         try:
-            self._blob: OpenBlob = OpenFile(source) if isinstance(source, Path) else source
-            self._descriptor = self._blob.descriptor
             self._load()
         except FileNotFoundError:
             raise missing(name) from None

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import resource
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from storage.blobs.files import FileBlobs
-from storage.blobs.protocol import Blobs
+from storage.blobs.protocol import Blobs, all_at_once
 from storage.errors import NameInUse
 from storage.kv.codec import decode_keys, decode_pieces, encode_shard
 from storage.kv.format import KVLayout
@@ -46,23 +46,15 @@ Rows: TypeAlias = dict[str, NDArray[np.int64]]
 class KVBlockStore:
     """See the module docstring. `fingerprint` is the digest of the memory's `MemoryFingerprint`.
 
-    `max_open_files`: None: a quarter of what the process may open. `blobs`: where the shards lie, if not in `folder`.
+    `blobs`: where the shards lie, if not in `folder`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        layout: KVLayout,
-        fingerprint: str,
-        *,
-        max_open_files: int | None = None,
-        blobs: Blobs | None = None,
-    ):
+    def __init__(self, folder: Path, layout: KVLayout, fingerprint: str, *, blobs: Blobs | None = None):
         self.folder = Path(folder)
         self.blobs: Blobs = FileBlobs(self.folder) if blobs is None else blobs
         self.layout = layout
         self.fingerprint = fingerprint
-        self._max_open_files = max_open_files or _most_open_files()
+        self._max_open_files = _most_open_files()
         self._open: OrderedDict[str, OpenShard] = OrderedDict()
         self._deletions = 0
         self._lock = threading.Lock()
@@ -72,37 +64,42 @@ class KVBlockStore:
     # Writing
 
     def write(
-        self, keys_NYGLD: Tensor, values_NYGLD: Tensor, lengths_N: Tensor, *, group: str = "", stem: str | None = None
+        self,
+        keys_NYGLD: Tensor,
+        values_NYGLD: Tensor,
+        lengths_N: Tensor,
+        *,
+        group: str = "",
+        fixed_name: str | None = None,
     ) -> ShardFile:
         """Store N blocks as one durable shard file, which belongs to no document until the catalogue commits it.
 
         `lengths_N` counts each block's tokens without the landmark. `group` is a folder inside the store, normally the
-        document's id. `stem` names the file by its contents, for a store without a catalogue; otherwise its name is
-        random. Raises `ValueError` for wrong shapes and for numbers that the dtype cannot hold, `StoreFull` and
+        document's id. `fixed_name` tells what the contents were made of, for a store without a catalogue; other names
+        are random. Raises `ValueError` for wrong shapes and for numbers that the dtype cannot hold, `StoreFull` and
         `CannotWrite`.
         """
-        name = f"{stem or uuid.uuid4().hex}{SUFFIX}"
-        name = f"{group}/{name}" if group else name
+        name = fixed_name or self.new_name(group)
         contents = encode_shard(name, self.fingerprint, self.layout, keys_NYGLD, values_NYGLD, lengths_N)
         try:
             self.blobs.create(name, contents)
         except NameInUse:
-            if stem is None:
+            if fixed_name is None:
                 raise
             self.blobs.delete([name])  # named by what it was made of, but not as it is made now
             self.blobs.create(name, contents)
-        checksum = "sha256:" + hashlib.sha256(contents).hexdigest()
-        return ShardFile(name, len(contents), checksum, len(lengths_N))
+        return _written(name, contents, len(lengths_N))
 
     def new_name(self, group: str) -> str:
         """A name for a shard that nothing ever had."""
-        return f"{group}/{uuid.uuid4().hex}{SUFFIX}"
+        name = f"{uuid.uuid4().hex}{SUFFIX}"
+        return f"{group}/{name}" if group else name
 
     def write_encoded(self, name: str, front: bytes, pieces: bytes, num_blocks: int) -> ShardFile:
         """Store a shard from bytes that `kv.whole_shards.renamed` made. Raises `StoreFull` and `CannotWrite`."""
         contents = memoryview(front + pieces)
         self.blobs.create(name, contents)
-        return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)
+        return _written(name, contents, num_blocks)
 
     # Reading
 
@@ -115,7 +112,7 @@ class KVBlockStore:
         `DamagedMemory`.
         """
         rows, heads_P, blocks_P = self._of_all_heads(refs)
-        shards = self._shards_of(rows)
+        shards = {name: self._shard(name) for name in rows}
         raw = self._raw(layer, shards, rows, heads_P, blocks_P, self.layout.piece_bytes)
         keys_PLD, values_PLD = decode_pieces(_sent(raw, device), self.layout)
         if self.layout.exact_dtype is None:
@@ -136,25 +133,21 @@ class KVBlockStore:
         """
         layout = self.layout
         rows, heads_P, blocks_P = self._of_all_heads(refs)
-        raw = self._raw(layer, self._shards_of(rows), rows, heads_P, blocks_P, layout.keys_bytes)
+        shards = {name: self._shard(name) for name in rows}
+        raw = self._raw(layer, shards, rows, heads_P, blocks_P, layout.keys_bytes)
         return decode_keys(raw, layout).view(len(refs), layout.kv_heads, layout.block_size, layout.head_dim)
 
     def _of_all_heads(self, refs: Sequence[tuple[str, int]]) -> tuple[Rows, NDArray[np.int64], NDArray[np.int64]]:
         """Rows by shard, head and block of every piece, block by block."""
         heads = self.layout.kv_heads
+        places: dict[str, list[int]] = {}
+        for row, (name, _) in enumerate(refs):
+            places.setdefault(name, []).append(row)
         rows = {
-            name: (rows_N[:, None] * heads + np.arange(heads)).reshape(-1)
-            for name, rows_N in _rows_by_name([name for name, _ in refs]).items()
+            name: (np.array(rows_N)[:, None] * heads + np.arange(heads)).reshape(-1) for name, rows_N in places.items()
         }
         blocks_N = np.fromiter((block for _, block in refs), np.int64, len(refs))
         return rows, np.tile(np.arange(heads), len(refs)), blocks_N.repeat(heads)
-
-    def prefetch(self, names: Sequence[str]) -> None:
-        """Fetch the lengths and landmarks of these shards together, since they are read next."""
-        self.blobs.prefetch(names)
-
-    def _shards_of(self, names: Iterable[str]) -> dict[str, OpenShard]:
-        return {name: self._shard(name) for name in names}
 
     def _raw(
         self,
@@ -173,18 +166,8 @@ class KVBlockStore:
             places_P = shards[name].places(self._layer_index[layer], heads_P[rows_P], blocks_P[rows_P])
             shards[name].read_pieces(raw.numpy(), places_P, rows_P)
 
-        self._for_each(read, list(rows))
+        all_at_once(read, list(rows), self.blobs.at_once)
         return raw
-
-    def _for_each(self, action: Callable[[str], object], names: Sequence[str]) -> None:
-        """At the same time, where the store gains from it. Raises the first error."""
-        if self.blobs.at_once == 1 or len(names) == 1:
-            for name in names:
-                action(name)
-            return
-        with ThreadPoolExecutor(min(self.blobs.at_once, len(names)), "cairn-read") as pool:
-            for _ in pool.map(action, names):
-                pass
 
     def landmarks(self, shard: str) -> Tensor:
         """landmarks_NYGD, the key of every block's landmark, in `layout.landmark_dtype`."""
@@ -250,6 +233,10 @@ class KVBlockStore:
             self._open.clear()
 
 
+def _written(name: str, contents: memoryview, num_blocks: int) -> ShardFile:
+    return ShardFile(name, len(contents), "sha256:" + hashlib.sha256(contents).hexdigest(), num_blocks)
+
+
 def _sent(numbers: Tensor, device: torch.device | None) -> Tensor:
     """On the device; from pinned memory, so that the copy runs while the next layer's work is being queued."""
     if device is None or device.type != "cuda":
@@ -259,18 +246,5 @@ def _sent(numbers: Tensor, device: torch.device | None) -> Tensor:
 
 def _most_open_files() -> int:
     """A question about a large library reads some hundred shards; one that is opened again is checked again."""
-    try:
-        import resource  # not on Windows
-
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except ImportError:
-        most = 1024
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(256, min(4096, most // 4)) if most > 0 else 4096
-
-
-def _rows_by_name(names: Sequence[str]) -> Rows:
-    """The rows of each name, names in order of first appearance."""
-    rows: dict[str, list[int]] = {name: [] for name in names}
-    for row, name in enumerate(names):
-        rows[name].append(row)
-    return {name: np.array(places) for name, places in rows.items()}

@@ -19,9 +19,17 @@ from numpy.typing import NDArray
 from storage.blobs.files import OpenFile
 from storage.blobs.protocol import Blobs
 from storage.errors import Damage, DamagedBlock, DamagedShard, ForeignShard
-from storage.kv.checksums import piece_seeds
 from storage.kv.codec import decode_pieces
-from storage.kv.format import PREFIX, SECTIONS, Header, KVLayout, decode_header, decode_prefix, encode_front
+from storage.kv.format import (
+    PREFIX,
+    SECTIONS,
+    Header,
+    KVLayout,
+    decode_header,
+    decode_prefix,
+    encode_front,
+    piece_checksums,
+)
 from storage.kv.shard import MOST_AT_ONCE, OpenShard, missing
 
 
@@ -73,11 +81,7 @@ def _section(contents: bytes, header: Header, which: str) -> bytes:
 def _checksums(header: Header, old: bytes, pieces: np.ndarray, name: str) -> bytes:
     """Of all pieces for the new name, after those for the old one were found right."""
     found, new = (
-        np.fromiter(
-            map(zlib.crc32, pieces, piece_seeds(header.fingerprint, each, header.layout, header.num_blocks)),
-            "<u4",
-            len(pieces),
-        )
+        piece_checksums(pieces, header.fingerprint, each, header.layout, header.num_blocks)
         for each in (header.name, name)
     )
     if found.tobytes() != old:
@@ -95,15 +99,13 @@ def _damaged(name: str, section: str, reason: str) -> DamagedShard:
     return DamagedShard(Damage(name[:200], section, reason))
 
 
-def verify_shard(
-    blobs: Blobs, blob: str, name: str, *, checksum: str | None = None, **expected: object
-) -> list[Damage]:
-    """Every damaged part of the shard `name`, which is in `blobs` as `blob` and is read completely, past all caches.
+def verify_shard(blobs: Blobs, name: str, *, checksum: str | None = None, **expected: object) -> list[Damage]:
+    """Every damaged part of the shard `name`, which is read completely, past all caches.
 
     The catalogue gives `checksum` of the whole file and `expected` fields of the header. Raises `StoreUnavailable`.
     """
     try:
-        with blobs.copy(blob) as file:
+        with blobs.copy(name) as file:
             return _damages(file, name, checksum, expected)
     except FileNotFoundError:
         return [missing(name).damage]

@@ -28,24 +28,24 @@ MIGRATIONS = Path(__file__).parent
 BEFORE = tuple(f"000{number}" for number in range(1, 9))  # of 0.1 and 0.2, which the first migration brings to 0009
 
 
-def bring_up_to_date(database: Database, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> Path | None:
+def bring_up_to_date(database: Database) -> Path | None:
     """Migrate if necessary. Returns the path of the backup, if one was made. Raises `CatalogueTooNew`."""
-    if database.path is not None and database.path.exists() and revision(database) == head:
+    if database.path is not None and database.path.exists() and revision(database) == HEAD:
         return None
     with _one_at_a_time(database):
         current = revision(database)
-        if current == head:
+        if current == HEAD:
             return None
-        _refuse_unknown(current, migrations)
+        if current is None:
+            _make_new(database)
+            return None
+        _refuse_unknown(current)
         backup_path = None
-        if current is not None and database.path is not None:
+        if database.path is not None:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
             name = f"{database.path.stem}-schema-{current}-{stamp}{database.path.suffix}"
             backup_path = backup(database, database.path.parent / "backups" / name)
-        if current is None:
-            _make_new(database)
-        if current is not None or head != HEAD:
-            _run_alembic(database, migrations, head, current)
+        _run_alembic(database, current)
         return backup_path
 
 
@@ -85,9 +85,9 @@ def backup(database: Database, path: Path) -> Path:
     return path
 
 
-def _refuse_unknown(current: str | None, migrations: Path) -> None:
-    known = {path.name.split("_")[0] for path in (migrations / "versions").glob("*.py")}
-    if current is not None and current not in known | set(BEFORE):
+def _refuse_unknown(current: str) -> None:
+    known = {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}
+    if current not in known | set(BEFORE):
         raise CatalogueTooNew(
             f"The catalogue has schema {current}, made by a newer release. Install that release, "
             "or restore a copy from the folder `backups` beside the catalogue."
@@ -105,18 +105,18 @@ def _make_new(database: Database) -> None:
         connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
-def _run_alembic(database: Database, migrations: Path, head: str, current: str | None) -> None:
+def _run_alembic(database: Database, current: str) -> None:
     from alembic import command  # slow to import, and needed only here
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     with database.write() as connection:
         config.attributes["connection"] = connection
         if current in BEFORE:
             connection.execute(text("DELETE FROM alembic_version"))
-        command.upgrade(config, head)
+        command.upgrade(config, HEAD)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from storage.blobs.files import OpenFile
 from storage.kv.format import Header
 from storage.kv.shard import OpenShard
 
@@ -13,7 +14,7 @@ Damager = Callable[[Path, Random], None]
 
 
 def header_of(path: Path) -> Header:
-    return OpenShard(path, f"{path.parent.name}/{path.name}").header
+    return OpenShard(OpenFile(path), f"{path.parent.name}/{path.name}").header
 
 
 def flip(path: Path, rng: Random) -> None:

@@ -32,7 +32,7 @@ import torch
 from storage.catalogue import Catalogue
 from storage.errors import NotFound
 from storage.kv.store import KVBlockStore
-from storage.maintenance import verify
+from storage.maintenance import catalogue_problems, verify
 from storage.records import Document, Job, JobProgress
 from storage.workers import this_worker
 from tests.storage.stored import (
@@ -73,7 +73,7 @@ class Writer:
             self.note("resumed", shards=len(self.catalogue.shards(job.document_id)))
             self.finish(job)
         if self.store.blobs.settle_seconds == 0:  # else all is too young
-            collect_garbage(self.catalogue, self.store.folder.parent, older_than_seconds=0)
+            collect_garbage(self.catalogue, self.store.folder.parent)
         while True:
             self.ingest()
             ready = [each for each in self.catalogue.documents() if each.state == "ready"]
@@ -145,8 +145,7 @@ def check(home: Path, open_: Open = open_home) -> None:
         answered = {id_ for head in catalogue.answers(limit=None) for id_ in catalogue.answer(head.id).document_ids}
         assert answered <= found.keys()
         assert all(catalogue.answer(head.id).document_ids for head in catalogue.answers(limit=None))
-        report = verify(catalogue, store.folder, blobs=store.blobs)
-        assert report.ok, report
+        assert verify(catalogue, store.blobs) == catalogue_problems(catalogue) == []
     finally:
         catalogue.close()
         store.close()

@@ -73,7 +73,7 @@ def read_block(store: KVBlockStore, shard: str, layer: int, head: int, block: in
 
 
 def header_of(store: KVBlockStore, shard: str) -> Header:
-    return OpenShard(store.folder / shard, shard).header
+    return OpenShard(store.blobs.open(shard), shard).header
 
 
 def header_of_bytes(contents: bytes) -> Header:
@@ -82,7 +82,7 @@ def header_of_bytes(contents: bytes) -> Header:
 
 
 def verify(store: KVBlockStore, shard: str, checksum: str | None = None) -> list[Damage]:
-    return verify_shard(FileBlobs(store.folder), shard, shard, checksum=checksum, fingerprint=store.fingerprint)
+    return verify_shard(FileBlobs(store.folder), shard, checksum=checksum, fingerprint=store.fingerprint)
 
 
 def new_document(seed: int = 0, *, title: str = "") -> NewDocument:
@@ -134,10 +134,10 @@ class Garbage:
     freed_bytes: int
 
 
-def collect_garbage(catalogue: Catalogue, home: Path, *, older_than_seconds: float = 3600.0) -> Garbage:
+def collect_garbage(catalogue: Catalogue, home: Path) -> Garbage:
     """Sweep orphans into the trash, then `reclaim`, as the library does with all its files."""
     require_trustworthy(catalogue.database, Home(home))
     kv_folder = home / "kv"
-    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, older_than_seconds=older_than_seconds)]
+    garbage = [kv_folder / name for name in orphans(catalogue, kv_folder, FileBlobs(kv_folder))]
     swept_bytes = sum(map(size_of, garbage))
-    return Garbage(tuple(Trash(home).take(garbage)), swept_bytes, reclaim(catalogue.database, home))
+    return Garbage(tuple(Trash(home).take(garbage)), swept_bytes, reclaim(catalogue.database, home, FileBlobs(home)))

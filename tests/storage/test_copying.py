@@ -10,7 +10,7 @@ from storage.backups import copy_catalogue
 from storage.catalogue import Catalogue
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue
 from storage.kv.store import KVBlockStore
-from storage.maintenance import verify
+from storage.maintenance import catalogue_problems, verify
 from storage.recovery import NothingToRescueFrom, restore
 from tests.postgresql import Databases
 from tests.storage.stored import add_ready, commit, database_url, give_database, new_document, open_home
@@ -47,7 +47,7 @@ def test_a_library_moves_between_the_databases_with_all_it_holds(tmp_path: Path,
         give_database(tmp_path, server)
         catalogue, store = open_home(tmp_path)
         assert everything(catalogue) == before
-        assert verify(catalogue, store.folder).ok
+        assert verify(catalogue, store.blobs) == catalogue_problems(catalogue) == []
         added = add_ready(catalogue, store, 3)
         after, ids = everything(catalogue), {row.id for row in catalogue.shards()}
         assert len(ids) == 6, "numbers of shards go on behind those that were copied"

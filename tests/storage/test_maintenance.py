@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from storage.blobs.files import TEMPORARY
 from storage.catalogue.schema import documents, shards
-from storage.maintenance import compact, database_problems, orphans, verify
+from storage.maintenance import catalogue_problems, compact, database_problems, orphans, verify
 from storage.migrations.upgrade import backup
 from tests.storage.stored import add_ready, collect_garbage, new_document, sqlite_only, write_shard
 
@@ -21,12 +21,9 @@ def age(path, seconds):
 
 def test_a_sound_library_is_found_sound(home):
     catalogue, store = home
-    ready = add_ready(catalogue, store, 1)
+    add_ready(catalogue, store, 1)
     catalogue.add_document(new_document(2))
-    report = verify(catalogue, store.folder)
-    assert report.ok and report.orphans == () and report.seconds >= 0
-    assert (report.num_documents, report.num_shards, report.num_blocks) == (2, 2, 6)
-    assert report.size_bytes == ready.size_bytes
+    assert verify(catalogue, store.blobs) == catalogue_problems(catalogue) == []
 
 
 def test_damage_is_reported_with_its_document_shard_and_place(home):
@@ -38,15 +35,10 @@ def test_damage_is_reported_with_its_document_shard_and_place(home):
     content[-1] ^= 1
     path.write_bytes(content)
     os.unlink(store.folder / missing.name)
-    report = verify(catalogue, store.folder)
-    assert not report.ok
-    assert [(each.document_id, each.source, each.shard) for each in report.damaged] == [
-        (damaged.id, "report-2.pdf", flipped.name),
-        (damaged.id, "report-2.pdf", missing.name),
-    ]
-    (piece,) = report.damaged[0].damages
-    assert (piece.section, piece.layer, piece.head, piece.block) == ("piece", 5, 1, 2)
-    assert report.damaged[1].damages[0].reason == "the file is missing"
+    (first, piece), (second, file) = verify(catalogue, store.blobs)
+    assert (first.id, second.id) == (damaged.id, damaged.id)
+    assert (piece.shard, piece.section, piece.layer, piece.head, piece.block) == (flipped.name, "piece", 5, 1, 2)
+    assert (file.shard, file.reason) == (missing.name, "the file is missing")
 
 
 def test_a_file_put_in_the_place_of_another_is_reported_although_it_is_whole(home):
@@ -57,8 +49,8 @@ def test_a_file_put_in_the_place_of_another_is_reported_although_it_is_whole(hom
     catalogue.replace_shard(shard.name, write_shard(store, 3, 9))
     with catalogue.database.write() as connection:
         connection.execute(update(shards).values(checksum="sha256:0").where(shards.c.id == shard.id))
-    (found,) = verify(catalogue, store.folder).damaged
-    assert [damage.section for damage in found.damages] == ["file"]
+    ((_, damage),) = verify(catalogue, store.blobs)
+    assert damage.section == "file"
 
 
 def test_rows_that_disagree_are_reported(home):
@@ -66,9 +58,9 @@ def test_rows_that_disagree_are_reported(home):
     document = add_ready(catalogue, store)
     with catalogue.database.write() as connection:
         connection.execute(update(documents).values(num_blocks=7))
-    assert verify(catalogue, store.folder).problems == (
+    assert catalogue_problems(catalogue) == [
         f"document {document.id} (report-0.pdf) should have 7 blocks; its shards hold 6, 6 are listed",
-    )
+    ]
 
 
 @sqlite_only
@@ -84,23 +76,19 @@ def test_a_damaged_database_is_reported(home):
     assert any("table blocks refers to a missing row of shards" in problem for problem in problems)
 
 
-def test_orphans_are_listed_and_removed_but_not_young_ones(home):
+def test_orphans_are_listed_and_removed(home):
     catalogue, store = home
     document = add_ready(catalogue, store)
-    old, young = write_shard(store, group="gone"), write_shard(store, group="gone")
+    lost = write_shard(store, group="gone")
     unfinished = store.folder / "gone" / f"{TEMPORARY}1"
     unfinished.write_bytes(b"half")
-    for path in (store.folder / old.name, unfinished, *(store.folder / shard.name for shard in catalogue.shards())):
-        age(path, 2 * HOUR)
-    names = {old.name, young.name, f"gone/{TEMPORARY}1"}
-    assert set(orphans(catalogue, store.folder)) == set(verify(catalogue, store.folder).orphans) == names
+    assert set(orphans(catalogue, store.folder, store.blobs)) == {lost.name, f"gone/{TEMPORARY}1"}
     garbage = collect_garbage(catalogue, store.folder.parent)
-    assert set(garbage.files) == {store.folder / old.name, unfinished}
-    assert (garbage.swept_bytes, garbage.freed_bytes) == (old.size_bytes + 4, 0)
-    assert store.files() == {young.name} | {shard.name for shard in catalogue.shards(document.id)}
-    collect_garbage(catalogue, store.folder.parent, older_than_seconds=0)
+    assert set(garbage.files) == {store.folder / lost.name, unfinished}
+    assert (garbage.swept_bytes, garbage.freed_bytes) == (lost.size_bytes + 4, 0)
+    assert store.files() == {shard.name for shard in catalogue.shards(document.id)}
     assert not (store.folder / "gone").exists()
-    assert verify(catalogue, store.folder).ok
+    assert verify(catalogue, store.blobs) == []
 
 
 @sqlite_only

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from storage.backups import keep_backup
+from storage.blobs.files import FileBlobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
 from storage.catalogue.home import Home, progress_of
 from storage.errors import CatalogueUnavailable, ForeignCatalogue
-from storage.maintenance import verify
+from storage.maintenance import catalogue_problems, verify
 from storage.migrations.upgrade import backup
 from storage.records import Document, Principal
-from storage.recovery import NothingToRescueFrom, needs_rescue, rescue, sidecar_name, write_sidecar
+from storage.recovery import FOLDER, NothingToRescueFrom, needs_rescue, rescue, sidecar_name, write_sidecar
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only, write_shard
 
 pytestmark = sqlite_only
@@ -25,7 +26,7 @@ class Books:
     """A home whose catalogue is lost in one way or another."""
 
     def __init__(self, home: Path):
-        self.home, self.path = home, home / "cairn.sqlite3"
+        self.home, self.path, self.blobs = home, home / "cairn.sqlite3", FileBlobs(home)
         self.catalogue, self.store = open_home(home)
         (home / "files").mkdir()
 
@@ -33,7 +34,7 @@ class Books:
         """A whole document with its original and its sidecar."""
         document = add_ready(self.catalogue, self.store, seed, **settings)
         self.original(document)
-        write_sidecar(self.catalogue.database, self.home, document.id)
+        write_sidecar(self.catalogue.database, self.blobs, document.id)
         return document
 
     def original(self, document: Document) -> None:
@@ -43,7 +44,7 @@ class Books:
     def delete(self, document: Document) -> None:
         self.store.delete(self.catalogue.delete_documents([document.id]).shards)
         (self.home / "files" / f"{document.id}.pdf").unlink()
-        (self.home / sidecar_name(document.id)).unlink()
+        (self.home / FOLDER / sidecar_name(document.id)).unlink()
 
     def lose(self, *, backups: bool = False) -> None:
         """Close the catalogue and write noise over it."""
@@ -63,8 +64,7 @@ class Books:
 
     def reopen(self) -> Catalogue:
         self.catalogue, self.store = open_home(self.home)
-        report = verify(self.catalogue, self.home / "kv")
-        assert not report.problems
+        assert not catalogue_problems(self.catalogue)
         return self.catalogue
 
 
@@ -96,7 +96,7 @@ def test_without_any_copy_every_document_comes_back_from_its_sidecar(books):
     assert sorted(catalogue.documents(), key=lambda each: each.source) == documents
     assert [plain(books.everything(document.id)) for document in documents] == before
     assert [each.name for each in catalogue.collections()] == ["Reports"]
-    assert verify(catalogue, books.home / "kv").ok and not needs_rescue(books.path, books.home)
+    assert not verify(catalogue, books.store.blobs) and not needs_rescue(books.path, books.home)
 
 
 def test_the_newest_backup_gives_accounts_and_answers_and_the_sidecars_what_came_after(books):
@@ -148,7 +148,7 @@ def test_a_document_repaired_after_the_backup_keeps_its_new_files(books):
     new = write_shard(books.store, 3, 100, group=document.id)
     books.catalogue.replace_shard(old.name, new)
     books.store.delete([old.name])
-    write_sidecar(books.catalogue.database, books.home, document.id)
+    write_sidecar(books.catalogue.database, books.blobs, document.id)
     books.catalogue.rename_document(document.id, "Renamed before the backup")
     books.lose()
     assert rescue(books.path, books.home).missing_shards == 0
@@ -157,7 +157,7 @@ def test_a_document_repaired_after_the_backup_keeps_its_new_files(books):
 
 def test_an_original_without_anything_else_is_queued_to_be_read_again(books):
     document = books.add(1)
-    (books.home / sidecar_name(document.id)).write_bytes(b"torn")
+    (books.home / FOLDER / sidecar_name(document.id)).write_bytes(b"torn")
     books.lose(backups=True)
     assert rescue(books.path, books.home).reread == (f"{document.id}.pdf",)
     catalogue = books.reopen()
@@ -172,9 +172,9 @@ def test_with_accounts_nobody_else_sees_what_was_somebodys_or_nobody_knows_whose
     keep_backup(books.catalogue.database)
     hers = books.add(1)
     books.catalogue.transfer_ownership(ann.id, None)
-    write_sidecar(books.catalogue.database, books.home, hers.id)
+    write_sidecar(books.catalogue.database, books.blobs, hers.id)
     unknown = books.add(2)
-    (books.home / sidecar_name(unknown.id)).unlink()
+    (books.home / FOLDER / sidecar_name(unknown.id)).unlink()
     books.lose()
     rescue(books.path, books.home)
     catalogue = books.reopen()
@@ -251,7 +251,7 @@ def test_a_sound_catalogue_needs_no_rescue(books):
 
 def test_a_document_that_is_deleted_while_its_rows_are_copied_leaves_no_copy(books, monkeypatch):
     document = books.add(1)
-    (books.home / sidecar_name(document.id)).unlink()
+    (books.home / FOLDER / sidecar_name(document.id)).unlink()
     plain_rename = Path.rename
 
     def rename(self, target):
@@ -259,7 +259,7 @@ def test_a_document_that_is_deleted_while_its_rows_are_copied_leaves_no_copy(boo
         return plain_rename(self, target)
 
     monkeypatch.setattr(Path, "rename", rename)
-    write_sidecar(books.catalogue.database, books.home, document.id)
+    write_sidecar(books.catalogue.database, books.blobs, document.id)
     assert not list((books.home / "sidecars").iterdir())
-    write_sidecar(books.catalogue.database, books.home, new_document(3).id)
+    write_sidecar(books.catalogue.database, books.blobs, new_document(3).id)
     assert not list((books.home / "sidecars").iterdir())

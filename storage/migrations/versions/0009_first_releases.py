@@ -9,9 +9,9 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
+from storage.catalogue.properties import insert_values
 from storage.catalogue.schema import document_properties, document_texts, metadata
-from storage.names import encodable
-from storage.properties import LONGEST_VALUE, number_of, stated_properties
+from storage.properties import stated_properties
 
 revision = "0009"
 down_revision = None
@@ -61,19 +61,5 @@ def _take_stated_properties(connection: sa.Connection) -> None:
         own = sa.select(properties.name).where(properties.document_id == document_id)
         known = set(connection.execute(own).scalars())
         stated = stated_properties({name: value for name, value in metadata.items() if isinstance(value, str)})
-        rows = [
-            {
-                "document_id": document_id,
-                "name": name,
-                "position": position,
-                "value": value,
-                "folded": value.casefold(),
-                "number": number_of(name, value),
-                "by_hand": False,
-            }
-            for name, values in stated.items()
-            if name not in known
-            for position, value in enumerate(encodable(value)[:LONGEST_VALUE] for value in values)
-        ]
-        if rows:
-            connection.execute(sa.insert(document_properties), rows)
+        said = {name: values for name, values in stated.items() if name not in known}
+        insert_values(connection, document_id, said, by_hand=False)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
 from random import Random
 
 import pytest
 
 from retrieval.ingest import file_store, maintenance
-from storage import maintenance as storage_maintenance
 from storage import workers
 from storage.catalogue import Catalogue
+from storage.kv import lock
 from tests.retrieval.conftest import RAIN, add, ask, prose, substance
 from tests.retrieval.damages import flip
 from tests.retrieval.ingest.test_damage import shard_files
@@ -21,7 +20,7 @@ from tests.retrieval.ingest.test_damage import shard_files
 @pytest.fixture
 def impatient(monkeypatch):
     """A collector that gives up soon where a writer does not come to its commit."""
-    monkeypatch.setattr(storage_maintenance, "orphans", partial(storage_maintenance.orphans, patience_seconds=0.1))
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.1)
 
 
 class Pause:

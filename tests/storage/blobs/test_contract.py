@@ -133,7 +133,7 @@ def test_stored_memory_is_read_back_bit_for_bit_by_another_machine(blobs, url, t
     keys_NYGLD, values_NYGLD, lengths_N = random_blocks(LAYOUT, 7)
     shard = kv_store(blobs, tmp_path).write(keys_NYGLD, values_NYGLD, lengths_N, group="document")
     reader = kv_store(elsewhere(url, tmp_path), tmp_path)
-    reader.prefetch([shard.name])
+    reader.blobs.prefetch([shard.name])
     for y, layer in enumerate(LAYOUT.layers):
         refs = [(shard.name, block) for block in (6, 0, 3)]
         for _ in range(2):  # from behind the cache, then from it
@@ -152,7 +152,7 @@ def test_deleted_shards_are_gone_and_named_as_missing(blobs, url, tmp_path):
     assert store.files() == store.files("document") == {shards[1].name}
     with pytest.raises(DamagedMemory, match="missing"):
         store.lengths(shards[0].name)
-    assert [d.reason for d in verify_shard(store.blobs, shards[0].name, shards[0].name)] == ["the file is missing"]
+    assert [d.reason for d in verify_shard(store.blobs, shards[0].name)] == ["the file is missing"]
 
 
 def damaged(contents: bytes, rng: Random) -> bytes:
@@ -191,10 +191,10 @@ def test_no_damage_in_the_store_is_read(blobs, url, tmp_path, damages):
         except DamagedMemory as error:
             assert error.shard == shard.name
             refused += 1
-        assert verify_shard(reader.blobs, shard.name, shard.name, checksum=shard.checksum)
+        assert verify_shard(reader.blobs, shard.name, checksum=shard.checksum)
     assert refused > damages / 2
     blobs.replace(f"kv/{shard.name}", whole)
-    assert verify_shard(blobs.inside("kv"), shard.name, shard.name, checksum=shard.checksum) == []
+    assert verify_shard(blobs.inside("kv"), shard.name, checksum=shard.checksum) == []
 
 
 @pytest.fixture
@@ -211,21 +211,21 @@ def test_verify_finds_damage_and_orphans_in_the_store(books, blobs, monkeypatch)
     for seed in (1, 2, 3):
         add_ready(catalogue, store, seed)
     orphan = write_shard(store, group="nobody")
-    report = verify(catalogue, store.folder, blobs=store.blobs)
-    assert report.ok and report.orphans == (orphan.name,)
+    assert verify(catalogue, store.blobs) == []
+    assert orphans(catalogue, store.folder, store.blobs) == [orphan.name]
     first, second, *_ = catalogue.shards()
     whole = bytearray(store.blobs.read(first.name))
     whole[-1] ^= 1
     store.blobs.replace(first.name, bytes(whole))
     store.blobs.delete([second.name])
-    found = {each.shard: each.damages[0].section for each in verify(catalogue, store.folder, blobs=store.blobs).damaged}
+    found = {damage.shard: damage.section for _, damage in verify(catalogue, store.blobs)}
     assert found == {first.name: "piece", second.name: "file"}
 
 
 def test_what_was_just_written_is_no_orphan(books, blobs):
     catalogue, store = books
     shard = write_shard(store, group=catalogue.add_document(new_document(1)).document.id)
-    found = orphans(catalogue, store.folder, blobs=store.blobs)
+    found = orphans(catalogue, store.folder, store.blobs)
     assert found == ([shard.name] if blobs.settle_seconds == 0 else []), "there is no lock between machines"
 
 

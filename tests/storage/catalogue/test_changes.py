@@ -11,6 +11,7 @@ import pytest
 
 from storage.catalogue import Catalogue, database
 from storage.catalogue.database import Notifications
+from storage.catalogue.shared_values import CatalogueValues
 from tests.storage.stored import FINGERPRINT, open_home
 
 HEARD_SECONDS = 20.0  # far more than it takes
@@ -57,7 +58,7 @@ def test_a_write_notifies_others_and_not_oneself(two):
 def test_what_nobody_sees_notifies_nobody(two):
     (one, _), (_, notifications) = two
     one.put_fingerprint(FINGERPRINT)
-    one.put_value("session", "a", "1", seconds=60)
+    CatalogueValues(one).put("session", "a", "1", seconds=60)
     one.ensure_conversation("c" * 32, "A title")
     assert notifications.wait() == []
 

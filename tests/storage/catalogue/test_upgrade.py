@@ -20,6 +20,7 @@ from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
 from storage.catalogue.schema import metadata
 from storage.errors import CatalogueTooNew
+from storage.migrations import upgrade
 from storage.migrations.upgrade import HEAD, MIGRATIONS, backup, bring_up_to_date, revision
 from storage.properties import condition
 from tests.storage.stored import add_ready, database_url, open_home, sqlite_only
@@ -40,15 +41,16 @@ def upgrade() -> None:
 '''
 
 
-def next_release(folder: Path, then: str = "pass") -> Path:
-    """The migrations of an imagined next release."""
+def next_release(monkeypatch: pytest.MonkeyPatch, folder: Path, then: str = "pass") -> None:
+    """From now on this is an imagined next release, with one more migration."""
     versions = folder / "migrations" / "versions"
     versions.mkdir(parents=True)
     for path in (MIGRATIONS / "versions").glob("0*.py"):
         (versions / path.name).write_text(path.read_text())
     (versions / "9999_next.py").write_text(NEXT % (HEAD, then))
     (folder / "migrations" / "env.py").write_text((MIGRATIONS / "env.py").read_text())
-    return folder / "migrations"
+    monkeypatch.setattr(upgrade, "MIGRATIONS", folder / "migrations")
+    monkeypatch.setattr(upgrade, "HEAD", "9999")
 
 
 def differences(catalogue: Catalogue) -> list[object]:
@@ -94,10 +96,12 @@ def test_a_new_catalogue_needs_no_backup_and_a_current_one_is_left_alone(tmp_pat
 
 
 @sqlite_only
-def test_an_older_catalogue_is_backed_up_and_migrated_with_all_it_holds(tmp_path):
+def test_an_older_catalogue_is_backed_up_and_migrated_with_all_it_holds(tmp_path, monkeypatch):
     catalogue, store = open_home(tmp_path)
     document = add_ready(catalogue, store)
-    backup_path = bring_up_to_date(catalogue.database, migrations=next_release(tmp_path), head="9999")
+    with monkeypatch.context() as later:
+        next_release(later, tmp_path)
+        backup_path = bring_up_to_date(catalogue.database)
     with catalogue.database.read() as connection:
         assert connection.exec_driver_sql("SELECT last_reader FROM documents").scalar() == document.title
     catalogue.close()
@@ -108,12 +112,12 @@ def test_an_older_catalogue_is_backed_up_and_migrated_with_all_it_holds(tmp_path
     old.close()
 
 
-def test_a_migration_that_fails_halfway_leaves_the_old_catalogue_whole(tmp_path):
+def test_a_migration_that_fails_halfway_leaves_the_old_catalogue_whole(tmp_path, monkeypatch):
     catalogue, store = open_home(tmp_path)
     document = add_ready(catalogue, store)
-    broken = next_release(tmp_path, then='raise RuntimeError("power cut")')
-    with pytest.raises(RuntimeError, match="power cut"):
-        bring_up_to_date(catalogue.database, migrations=broken, head="9999")
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="power cut"):
+        next_release(broken, tmp_path, then='raise RuntimeError("power cut")')
+        bring_up_to_date(catalogue.database)
     assert revision(catalogue.database) == HEAD
     assert catalogue.documents() == [document]
     catalogue.close()
@@ -122,9 +126,11 @@ def test_a_migration_that_fails_halfway_leaves_the_old_catalogue_whole(tmp_path)
     catalogue.close()
 
 
-def test_a_catalogue_of_a_newer_release_is_refused_and_not_touched(tmp_path):
+def test_a_catalogue_of_a_newer_release_is_refused_and_not_touched(tmp_path, monkeypatch):
     catalogue, _ = open_home(tmp_path)
-    bring_up_to_date(catalogue.database, migrations=next_release(tmp_path), head="9999")
+    with monkeypatch.context() as later:
+        next_release(later, tmp_path)
+        bring_up_to_date(catalogue.database)
     catalogue.close()
     with pytest.raises(CatalogueTooNew, match="9999"):
         Catalogue.open(database_url(tmp_path))

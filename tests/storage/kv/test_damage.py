@@ -224,7 +224,7 @@ def test_a_damaged_piece_among_many_read_at_once_is_named(store):
 
 def test_where_a_file_ends_within_a_reading_the_first_missing_piece_is_named(store):
     shard = write_shard(store, NUM_BLOCKS)
-    opened = OpenShard(store.folder / shard.name, shard.name)
+    opened = OpenShard(store.blobs.open(shard.name), shard.name)
     os.truncate(store.folder / shard.name, shard.size_bytes - 2 * LAYOUT.piece_bytes + 1)
     places = np.arange(opened.header.num_pieces)[-NUM_BLOCKS:]
     with pytest.raises(DamagedBlock, match="cut short") as caught:

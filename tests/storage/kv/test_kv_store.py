@@ -236,7 +236,8 @@ def test_a_shard_that_is_deleted_while_it_is_opened_does_not_stay_open(store, mo
 
 
 def test_more_shards_than_open_files_are_all_readable(tmp_path):
-    store = KVBlockStore(tmp_path, LAYOUT, "f", max_open_files=3)
+    store = KVBlockStore(tmp_path, LAYOUT, "f")
+    store._max_open_files = 3
     shards = [write_shard(store, 2, seed) for seed in range(10)]
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     for _ in range(2):

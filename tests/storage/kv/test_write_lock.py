@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from storage.blobs.files import write_durably
+from storage.kv import lock
 from storage.kv.lock import nobody_writing, writing
 from storage.maintenance import orphans
 from tests.storage.stored import add_ready, collect_garbage, new_blocks, new_document, write_shard
@@ -26,16 +27,17 @@ with writing(Path(sys.argv[1])):
 """
 
 
-def test_writers_share_the_lock_and_the_collector_has_it_alone(tmp_path):
+def test_writers_share_the_lock_and_the_collector_has_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
     kv = tmp_path / "kv"
     with ExitStack() as both:
         both.enter_context(writing(kv))
         both.enter_context(writing(kv))
-        with nobody_writing(kv, 0.05) as alone:
+        with nobody_writing(kv) as alone:
             assert not alone
-    with nobody_writing(kv, 0) as alone:
+    with nobody_writing(kv) as alone:
         assert alone
-        with nobody_writing(kv, 0) as too:
+        with nobody_writing(kv) as too:
             assert not too
 
 
@@ -46,7 +48,7 @@ def test_a_writer_waits_until_the_collector_has_listed_its_files(tmp_path):
         with writing(kv):
             order.append("writer")
 
-    with nobody_writing(kv, 0):
+    with nobody_writing(kv):
         thread = threading.Thread(target=write)
         thread.start()
         thread.join(0.1)
@@ -55,16 +57,16 @@ def test_a_writer_waits_until_the_collector_has_listed_its_files(tmp_path):
     assert order == ["collector", "writer"]
 
 
-def test_a_shard_whose_commit_is_to_come_is_no_orphan(home):
+def test_a_shard_whose_commit_is_to_come_is_no_orphan(home, monkeypatch):
     catalogue, store = home
     document = catalogue.add_document(new_document(1)).document
     lost = write_shard(store, group="gone")
     with writing(store.folder):
         shard = write_shard(store, group=document.id)
-        assert orphans(catalogue, store.folder, patience_seconds=0.05) == []
-        thread = threading.Thread(
-            target=collect_garbage, args=(catalogue, store.folder.parent), kwargs={"older_than_seconds": 0}
-        )
+        with monkeypatch.context() as impatient:
+            impatient.setattr(lock, "PATIENCE_SECONDS", 0.05)
+            assert orphans(catalogue, store.folder, store.blobs) == []
+        thread = threading.Thread(target=collect_garbage, args=(catalogue, store.folder.parent))
         thread.start()
         thread.join(0.2)
         assert (store.folder / shard.name).exists() and thread.is_alive(), "it waits for the commit"
@@ -73,7 +75,7 @@ def test_a_shard_whose_commit_is_to_come_is_no_orphan(home):
     assert store.files() == {shard.name} and lost.name not in store.files()
 
 
-def test_a_stopped_writer_of_another_process_keeps_its_shards_and_a_killed_one_none(home):
+def test_a_stopped_writer_of_another_process_keeps_its_shards_and_a_killed_one_none(home, monkeypatch):
     catalogue, store = home
     kept = {shard.name for shard in catalogue.shards(add_ready(catalogue, store).id)}
     command = [sys.executable, "-c", WRITER, str(store.folder)]
@@ -82,11 +84,12 @@ def test_a_stopped_writer_of_another_process_keeps_its_shards_and_a_killed_one_n
             assert writer.stdout is not None and writer.stdout.readline() == "holds\n"
             half = write_shard(store, group="its document").name  # what it wrote before it was stopped
             os.kill(writer.pid, signal.SIGSTOP)
-            assert orphans(catalogue, store.folder, patience_seconds=0.1) == []
+            monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.1)
+            assert orphans(catalogue, store.folder, store.blobs) == []
         finally:
             writer.kill()
-    assert orphans(catalogue, store.folder) == [half]
-    collect_garbage(catalogue, store.folder.parent, older_than_seconds=0)
+    assert orphans(catalogue, store.folder, store.blobs) == [half]
+    collect_garbage(catalogue, store.folder.parent)
     assert store.files() == kept
 
 
