@@ -39,11 +39,11 @@ from app.operations.metrics import CountProblems, Gauges, Metrics, Readiness
 from app.operations.requests import NotedRoutes, WatchedRequests
 from app.preferences import PreferenceFolder
 from app.settings import Settings
-from app.shared_values import SharedValues
 from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
 from retrieval.accounts import Accounts
 from retrieval.library import Library
+from retrieval.replicas import CatalogueValues
 
 log = logging.getLogger("cairn.api")
 
@@ -131,7 +131,7 @@ def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) 
     )
 
 
-def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) -> tuple[SignOn | None, Authenticator]:
+def _signing_in(settings: Settings, accounts: Accounts, values: CatalogueValues) -> tuple[SignOn | None, Authenticator]:
     """Raises ValueError as `build_app`."""
     sign_on = single_sign_on.sign_on_of(settings, accounts, values)
     has_accounts = accounts.any or sign_on is not None

@@ -18,19 +18,19 @@ from app.auth import Authenticator
 from app.errors import SettingsError
 from app.http_security import SIGN_ON_PATH, client_of, set_session
 from app.settings import Settings
-from app.shared_values import OwnValues, SharedValues
 from app.single_sign_on.identity import Claims
 from app.single_sign_on.provider import Client, Provider, SignInFailed, trustworthy
 from app.single_sign_on.sign_on import BEGUN_SECONDS, Rules, SignOn
 from app.web.templates import TEMPLATES
 from retrieval.accounts import Accounts
+from retrieval.replicas import CatalogueValues
 
 log = logging.getLogger("cairn.sign_in")
 
 COOKIE = "cairn_sign_in"
 
 
-def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | None = None) -> SignOn | None:
+def sign_on_of(settings: Settings, accounts: Accounts, values: CatalogueValues) -> SignOn | None:
     """Single sign-on as the settings describe it; None without an issuer. Sends no request. Raises SettingsError naming
     what is missing."""
     issuer = settings.oidc_issuer
@@ -59,7 +59,7 @@ def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | No
     return SignOn(
         Provider(issuer, client),
         accounts,
-        OwnValues() if values is None else values,
+        values,
         title=settings.oidc_title,
         address=address,
         session_seconds=settings.oidc_session_hours * 3600,

@@ -3,7 +3,7 @@
 - An attempt is counted when it begins, and taken back if it was right: a hundred at the same moment are a hundred.
 - A user who signed in to an account from an address before is counted for that pair only: nobody can lock them out by
   guessing from elsewhere, or at another account from the same address.
-- Servers of one library count together: attempts are in `SharedValues`.
+- Servers of one library count together: attempts are in `retrieval.replicas`.
 - Not the package `limits`: it has fixed quotas, so five typing errors would lock a user out for minutes.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.shared_values import SharedValues
+from retrieval.replicas import CatalogueValues
 
 FREE_ATTEMPTS = 5
 """Of one address at one account, and wrong tokens of one address."""
@@ -65,7 +65,7 @@ class Attempt:
 class SignInLimit:
     """Beyond the free attempts one must wait after each, longer each time. Thread-safe."""
 
-    def __init__(self, values: SharedValues):
+    def __init__(self, values: CatalogueValues):
         self._values = values
 
     def begin(self, account: str, address: str) -> Attempt:

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.limits.sign_in_limit import network_of
-from app.shared_values import SharedValues
 from app.single_sign_on.identity import Claims, Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
+from retrieval.replicas import CatalogueValues
 from retrieval.types.serialisation import Record
 from storage.records import User
 
@@ -74,7 +74,7 @@ class SignOn:
         self,
         provider: Provider,
         accounts: Accounts,
-        values: SharedValues,
+        values: CatalogueValues,
         *,
         title: str,
         address: str,
