@@ -183,7 +183,7 @@ def _add_guards(
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
     app.add_middleware(PageHeaders, **({"rewrite": own_page} if with_page else {}))  # refusals carry the headers too
-    app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
+    app.add_middleware(ForwardedHeaders, trusted_hosts=settings.proxies)
 
 
 def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
