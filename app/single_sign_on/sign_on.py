@@ -13,12 +13,11 @@ import hashlib
 import hmac
 import json
 import secrets
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.limits.sign_in_limit import network_of
-from app.single_sign_on.identity import Claims, Identity, identity_of
+from app.settings import Settings
+from app.single_sign_on.identity import Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
@@ -40,15 +39,6 @@ REFUSALS = {
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Who gets an account. `allowed_groups`: of which one must be in one, unless empty."""
-
-    new_accounts: bool = True
-    link_names: bool = False
-    allowed_groups: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Begun(Record):
     """A sign-in that waits for the provider's answer, which may reach another server. `browser`: digest of the cookie's
     secret; `user_id`: the account to be linked."""
@@ -59,33 +49,16 @@ class Begun(Record):
     user_id: str | None
 
 
-@dataclass(frozen=True)
-class SignedIn:
-    """`linked`: an account that was signed in already; no session is needed."""
-
-    account: User
-    linked: bool
-
-
 class SignOn:
-    """`title`: what the provider is called on the page; `address`: the origin under which people open this server."""
+    """Who gets an account, and what people and groups are called, is up to the settings (`oidc_...`). `address`: the
+    origin under which people open this server."""
 
     def __init__(
-        self,
-        provider: Provider,
-        accounts: Accounts,
-        values: CatalogueValues,
-        *,
-        title: str,
-        address: str,
-        session_seconds: float,
-        claims: Claims,
-        rules: Rules,
-        now: Callable[[], float] = time.time,
+        self, provider: Provider, accounts: Accounts, values: CatalogueValues, settings: Settings, *, address: str
     ):
-        self.title, self.address, self.session_seconds = title, address, session_seconds
-        self._provider, self._accounts, self._claims, self._rules = provider, accounts, claims, rules
-        self._values, self._now = values, now
+        self.title, self.session_seconds = settings.oidc_title, settings.oidc_session_hours * 3600
+        self.address = address
+        self._provider, self._accounts, self._values, self._settings = provider, accounts, values, settings
 
     def begin(self, client: str, user_id: str | None = None) -> tuple[str, str]:
         """(the provider's address for this sign-in, secret for the browser's cookie). Raises SignInFailed."""
@@ -100,8 +73,9 @@ class SignOn:
         self._values.put(KIND, _digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
         return address, browser
 
-    def complete(self, answer: dict[str, str], browser: str) -> SignedIn:
-        """What the provider had the browser bring: `code` or `error`, `state`, perhaps `iss`. Raises SignInFailed."""
+    def complete(self, answer: dict[str, str], browser: str) -> tuple[User, bool]:
+        """What the provider had the browser bring: `code` or `error`, `state`, perhaps `iss`. Returns the account, and
+        whether it was signed in already, to be linked, so that no session is needed. Raises SignInFailed."""
         begun = self._taken(answer.get("state", ""), browser)
         issuer = answer.get("iss")
         if issuer is None and self._provider.description().names_itself:
@@ -115,11 +89,17 @@ class SignOn:
         if not answer.get("code"):
             raise SignInFailed(STALE, "no code")
         tokens = self._provider.tokens(answer["code"], begun.verifier)
-        identity = identity_of(self._provider, tokens, nonce=begun.nonce, names=self._claims, now=self._now)
+        identity = identity_of(
+            self._provider,
+            tokens,
+            nonce=begun.nonce,
+            username_claim=self._settings.oidc_username_claim,
+            groups_claim=self._settings.oidc_groups_claim,
+        )
         self._check_groups(identity)
         account = self._linked(identity, begun.user_id) if begun.user_id else self._account(identity)
         self._accounts.set_groups(account, identity.groups or ())
-        return SignedIn(account, begun.user_id is not None)
+        return account, begun.user_id is not None
 
     def is_linked(self, account: User) -> bool:
         return account.subject is not None and account.issuer == self._provider.issuer
@@ -144,7 +124,7 @@ class SignOn:
         return begun
 
     def _check_groups(self, identity: Identity) -> None:
-        allowed = self._rules.allowed_groups
+        allowed = allowed_groups(self._settings)
         if allowed and not allowed.intersection(identity.groups or ()):
             raise SignInFailed("Your groups do not open this server. Ask its administrator.", f"{identity.groups}")
 
@@ -163,7 +143,7 @@ class SignOn:
             return account
         same = self._named(identity.names[0]) if identity.names else None
         if same is not None and same.subject is None:
-            if self._rules.link_names and identity.username == same.name:
+            if self._settings.oidc_link_names and identity.username == same.name:
                 return self._link(same, identity)
             raise SignInFailed(
                 f"There is an account {same.name} here that is not linked to yours at {self.title}. If it is yours, "
@@ -171,7 +151,7 @@ class SignOn:
                 f"“Link to {self.title}” in your account. Or ask the administrator.",
                 _how_to_link(identity, same.name),
             )
-        if not self._rules.new_accounts:
+        if not self._settings.oidc_new_accounts:
             raise SignInFailed(
                 f"You have no account here. Ask the administrator to link one to you ({identity.subject}).",
                 _how_to_link(identity, "NAME"),
@@ -209,6 +189,11 @@ class SignOn:
             return self._accounts.get(name)
         except NotFound:
             return None
+
+
+def allowed_groups(settings: Settings) -> frozenset[str]:
+    """Of which somebody must be in one, unless it is empty."""
+    return frozenset(name.strip() for name in settings.oidc_allowed_groups.split(",") if name.strip())
 
 
 def _how_to_link(identity: Identity, name: str) -> str:
