@@ -31,7 +31,7 @@ from app.api import changes as changing
 from app.api import health as operations
 from app.api import sign_on as single_sign_on
 from app.api.mcp_tools import build_mcp, mcp_app
-from app.api.uploads import UploadLimits, Uploads
+from app.api.uploads import Uploads
 from app.assembly import server_token
 from app.auth import Authenticator, check_binding, is_loopback
 from app.http_security import FOR_GOOD, AccessMiddleware, ForwardedHeaders, PageHeaders, RequestShares
@@ -65,11 +65,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     """
     accounts = library.accounts
     sign_on, authenticator = _signing_in(settings, accounts, library.replicas.values)
-    limits = _upload_limits(settings)
-    uploads = Uploads(library, settings.home / "uploads", limits)
+    uploads = Uploads(library, settings)
     preferences = PreferenceFolder(settings.home, library.replicas.blobs)
     metrics, readiness = Metrics(), Readiness()
-    ask_queue = _ask_queue(settings, metrics, library.replicas.announce)
+    ask_queue = questions.AskQueue(settings, metrics, library.replicas.announce)
     metrics.registry.register(Gauges(library, readiness, ask_queue.counts))
     problems = CountProblems(metrics)
     changes = changing.Changes()
@@ -100,10 +99,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         questions.router(ask_queue),
         changing.router(changes, uploads),
         folders.router(settings),
-        machine.router(limits),
+        machine.router(settings),
         machine.account_router(accounts, authenticator, sign_on),
         writer_choice.router(settings),
-        startup.router(settings, limits, accounts, changes, sign_on),
+        startup.router(settings, accounts, changes, sign_on),
         *single_sign_on.routers(sign_on, authenticator),
         openai_endpoint.router(ask_queue),
     )
@@ -148,26 +147,6 @@ def _signing_in(settings: Settings, accounts: Accounts, values: CatalogueValues)
     if has_accounts and (settings.password or settings.token):
         log.warning("There are accounts: people sign in with these. The server's own password and token open nothing.")
     return sign_on, authenticator
-
-
-def _ask_queue(settings: Settings, metrics: Metrics, announce: Callable[[str], bool]) -> questions.AskQueue:
-    return questions.AskQueue(
-        settings.questions_at_once,
-        each_at_once=settings.questions_at_once_each,
-        each_waiting=settings.max_questions,
-        metrics=metrics,
-        announce=announce,
-    )
-
-
-def _upload_limits(settings: Settings) -> UploadLimits:
-    return UploadLimits(
-        file_bytes=settings.max_upload_bytes,
-        files=settings.max_uploads,
-        jobs=settings.max_jobs,
-        library_bytes=settings.max_library_bytes,
-        free_disk_bytes=settings.min_free_bytes,
-    )
 
 
 def _add_guards(

@@ -113,8 +113,8 @@ def _add_files(routes: APIRouter, uploads: Uploads) -> None:
         password: Annotated[str | None, Form(max_length=1000)] = None,
     ) -> Plain:
         """Store files: one durable job each. Answers at once; the work goes on by itself."""
-        if len(file) > uploads.limits.files:
-            raise Refused(429, "too_many_files", f"At most {uploads.limits.files} files at a time.")
+        if len(file) > uploads.settings.max_uploads:
+            raise Refused(429, "too_many_files", f"At most {uploads.settings.max_uploads} files at a time.")
         jobs, refused = [], []
         for one in file:
             try:
@@ -141,7 +141,7 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/uploads/page", status_code=201, tags=["files"])
     def stage_page(library: RequestLibrary, person: Person, page: WebAddress) -> Plain:
         """Fetch a public web page, once; from then on it is like a file that was sent."""
-        found = fetch_page(page.url, uploads.limits.file_bytes)
+        found = fetch_page(page.url, uploads.settings.max_upload_bytes)
         return uploads.stage(library, person, BytesIO(found.content), found.name, sent_as=page.sent_as).shown()
 
     @routes.get("/uploads", tags=["files"])

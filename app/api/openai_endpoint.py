@@ -19,12 +19,13 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
+from app.api.questions import AskQueue, AskRequest, EarlierTurn, Within, room_in
 from app.exports.answers import written_row
 from app.preferences import MAX_ANSWER_TOKENS
 from retrieval.library import Library
@@ -79,8 +80,9 @@ def router(ask_queue: AskQueue) -> APIRouter:
         library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
     ) -> Response:
         """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
-        asking = Answering(library, await run_in_threadpool(_question, library, request), preferences.current)
-        events, completion = _events(ask_queue, person, asking), _Completion(request.model)
+        question = await run_in_threadpool(_question, library, request)
+        stream = ask_queue.stream(person, library, question, preferences.current)
+        events, completion = _events(stream), _Completion(request.model)
         if request.stream:
             return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
         answer: dict[str, Any] = {}
@@ -125,9 +127,9 @@ def _within(library: Library, model: str) -> Within:
     return Within(collection_ids=found)
 
 
-async def _events(ask_queue: AskQueue, person: str, asking: Answering) -> AsyncGenerator[tuple[str, Any], None]:
-    async with contextlib.aclosing(ask_queue.stream(person, asking)) as events:
-        async for event in events:
+async def _events(stream: AsyncGenerator[ServerSentEvent, None]) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(stream):
+        async for event in stream:
             yield str(event.event), json.loads(event.raw_data or "null")
 
 
