@@ -66,7 +66,6 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     accounts = library.accounts
     sign_on, authenticator = _signing_in(settings, accounts, library.replicas.values)
     uploads = Uploads(library, settings)
-    preferences = PreferenceFolder(settings.home, library.replicas.blobs)
     metrics, readiness = Metrics(), Readiness()
     ask_queue = questions.AskQueue(settings, metrics, library.replicas.announce)
     metrics.registry.register(Gauges(library, readiness, ask_queue.counts))
@@ -88,8 +87,8 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
     app = _bare_app(lifespan)
     errors.install(app)
-    app.state.readiness, app.state.ask_queue = readiness, ask_queue
-    dependencies.install(app, library, preferences, changes)
+    app.state.library, app.state.preferences = library, PreferenceFolder(library.replicas.blobs)
+    app.state.readiness, app.state.ask_queue, app.state.changes = readiness, ask_queue, changes  # for the server's end
     dependencies.add_routes(
         app,
         machine.sign_in_router(authenticator, sign_on.title if sign_on else ""),
@@ -111,10 +110,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     if page:
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
-        mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
+        mount_ui(app, preferences=app.state.preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(NotedRoutes, mounts=[route.path for route in app.routes if isinstance(route, Mount)])
     _add_guards(app, authenticator, settings, changes, with_page=page)
-    _add_watching(app, settings, metrics)
+    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json")
     return app
 
 
@@ -163,10 +162,6 @@ def _add_guards(
     )
     app.add_middleware(PageHeaders, **({"rewrite": own_page} if with_page else {}))  # refusals carry the headers too
     app.add_middleware(ForwardedHeaders, trusted_hosts=settings.proxies)
-
-
-def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
-    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json")
 
 
 def _add_pages(app: FastAPI) -> None:

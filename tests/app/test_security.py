@@ -23,6 +23,7 @@ from app.errors import SettingsError
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from app.preferences import PreferenceFolder
 from app.settings import Settings
+from storage.blobs.files import FileBlobs
 from storage.records import ADMINISTRATOR
 from tests.app.limits.test_sign_in import Clock
 from tests.app.own_values import authenticator
@@ -396,7 +397,7 @@ class TestGradio:
         from app.web.frame import _controls
 
         with gr.Blocks() as drawn:
-            preferences = PreferenceFolder(tmp_path)
+            preferences = PreferenceFolder(FileBlobs(tmp_path))
             _controls(preferences, preferences.of(ADMINISTRATOR).current, own_words=True)
         config = drawn.get_config_file()
         settings = {
