@@ -119,7 +119,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
                 when_draining=[
                     lambda: readiness.become("stopping"),
                     ask_queue.drain,
-                    *([] if jobs is None else [jobs.stop_soon]),
+                    *([] if jobs is None else [lambda: jobs.stop(0.0)]),
                 ],
                 cut_short=ask_queue.close,
                 drain_seconds=settings.drain_seconds,
