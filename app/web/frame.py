@@ -22,6 +22,7 @@ from app.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, Prefer
 from app.web.bundle import page_assets
 from retrieval.types.answers import WRITTEN_TOKENS
 
+# Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css.
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
 # Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.own_page`).
@@ -48,7 +49,7 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path, own_wor
         app,
         build_blocks(preferences, own_words),
         path="/",
-        theme=_theme(),
+        theme=gr.themes.Base(font=SANS, font_mono=MONO),
         head=STYLE_AGAIN.format(style=page_assets()[1].name),
         show_error=False,
         run_history=False,
@@ -165,11 +166,6 @@ def saved_note(field: str, now: Preferences) -> str:
         "low_share": f"a warning below {now.low_share:.0%}",
     }
     return f"Saved: {words[field]}."
-
-
-def _theme() -> gr.themes.Base:
-    """Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css."""
-    return gr.themes.Base(font=SANS, font_mono=MONO)
 
 
 def _keep_gradio_private(folder: Path) -> None:
