@@ -13,7 +13,6 @@ import hashlib
 import ipaddress
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from retrieval.replicas import CatalogueValues
@@ -54,12 +53,8 @@ Counted = Mapping[str, tuple[str, float]]
 KIND = "attempt"
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One that began; `keys` are what it was counted under."""
-
-    pair: Key
-    keys: tuple[Key, ...]
+Attempt = tuple[Key, ...]
+"""What one that began was counted under: the pair of account and address, perhaps each of them."""
 
 
 class SignInLimit:
@@ -76,24 +71,24 @@ class SignInLimit:
         found: list[Attempt] = []
 
         def count(kept: Mapping[str, str], now: float) -> Counted:
-            keys = (pair,) if _name(("known", *pair)) in kept else (pair, *elsewhere)
-            found[:] = [Attempt(pair, keys)]
-            return _counted(kept, now, keys)
+            found[:] = [(pair,) if _name(("known", *pair)) in kept else (pair, *elsewhere)]
+            return _counted(kept, now, found[0])
 
         self._change((pair, ("known", *pair), *elsewhere), count)
         return found[0]
 
     def succeeded(self, attempt: Attempt) -> None:
         """It was right."""
+        pair, *others = attempt
 
         def give_back(kept: Mapping[str, str], now: float) -> Counted:
-            changed = {_name(("known", *attempt.pair)): ("1", KNOWN_SECONDS), _name(attempt.pair): ("[0, 0]", 0.0)}
-            for key in attempt.keys[1:]:
+            changed = {_name(("known", *pair)): ("1", KNOWN_SECONDS), _name(pair): ("[0, 0]", 0.0)}
+            for key in others:
                 count, last = _failures(kept, key, now)
                 changed[_name(key)] = (json.dumps([max(0, count - 1), last]), ATTEMPT_WINDOW_SECONDS)
             return changed
 
-        self._values.change(KIND, [_name(key) for key in attempt.keys], give_back)
+        self._values.change(KIND, [_name(key) for key in attempt], give_back)
 
     def wrong_token(self, address: str) -> None:
         """Count a wrong token. Raises TooManyAttempts where they come too fast; right ones are never held up."""
