@@ -298,13 +298,13 @@ def _add_collections(routes: APIRouter) -> None:
         library.collections.delete(collection_id)
 
 
+def _gives(*media_types: str) -> dict[str, Any]:
+    """What is said of a route that answers with a file of one of these types."""
+    return {"response_class": Response, "responses": {200: {"content": {kind: {} for kind in media_types}}}}
+
+
 def _add_pages(routes: APIRouter) -> None:
-    @routes.get(
-        "/documents/{document_id}/pages/{page}.png",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"image/png": {}}}},
-    )
+    @routes.get("/documents/{document_id}/pages/{page}.png", tags=["pages"], **_gives("image/png"))
     def image(
         library: RequestLibrary,
         document_id: str,
@@ -387,24 +387,14 @@ def _add_exhibits(routes: APIRouter) -> None:
         """Figures and tables: page (from 1), place, caption, box or picture, and the cells of tables."""
         return library.documents.exhibits(document_id).to_dict()
 
-    @routes.get(
-        "/documents/{document_id}/pictures/{name}",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}},
-    )
+    @routes.get("/documents/{document_id}/pictures/{name}", tags=["pages"], **_gives("image/png", "image/jpeg"))
     def picture(library: RequestLibrary, document_id: str, name: str) -> Response:
         """The picture of a figure in a document whose pages cannot be drawn, by the name that its exhibits give."""
         data = library.documents.picture(document_id, name)
         media_type = "image/png" if name.endswith(".png") else "image/jpeg"
         return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=3600"})
 
-    @routes.get(
-        "/documents/{document_id}/tables/{number}.csv",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"text/csv": {}}}},
-    )
+    @routes.get("/documents/{document_id}/tables/{number}.csv", tags=["pages"], **_gives("text/csv"))
     def table(library: RequestLibrary, document_id: str, number: Annotated[int, Path(ge=1)]) -> Response:
         """A table as CSV, for spreadsheets; `number` counts from 1 in the order of the document's exhibits."""
         tables = library.documents.exhibits(document_id).tables
