@@ -39,10 +39,6 @@ class Readiness:
     def state(self) -> State:
         return self._state
 
-    @property
-    def stopping(self) -> bool:
-        return self._state == "stopping"
-
     def become(self, state: State) -> None:
         with self._lock:
             if self._state != "stopping":

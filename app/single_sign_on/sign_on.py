@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import secrets
 from dataclasses import dataclass, field
 
+from app.auth import token_digest
 from app.limits.sign_in_limit import network_of
 from app.settings import Settings
 from app.single_sign_on.identity import Identity, identity_of
@@ -67,10 +67,10 @@ class SignOn:
         address = self._provider.authorization_address(state=state, nonce=nonce, verifier=verifier)
         if self._values.count(KIND) >= MAX_BEGUN:
             raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
-        begun = json.dumps(Begun(_digest(browser), nonce, verifier, user_id).to_dict())
+        begun = json.dumps(Begun(token_digest(browser), nonce, verifier, user_id).to_dict())
         # Who begins again and again loses their own older ones, and nobody else's.
         network = network_of(client)
-        self._values.put(KIND, _digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
+        self._values.put(KIND, token_digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
         return address, browser
 
     def complete(self, answer: dict[str, str], browser: str) -> tuple[User, bool]:
@@ -114,10 +114,10 @@ class SignOn:
 
     def _taken(self, state: str, browser: str) -> Begun:
         """What was begun under this state; it serves once, whatever comes of it."""
-        key = _digest(state)
+        key = token_digest(state)
         found, _ = self._values.read(KIND, [key])
         begun = Begun.from_dict(json.loads(found[key])) if found else None
-        if begun is None or not hmac.compare_digest(begun.browser, _digest(browser)):
+        if begun is None or not hmac.compare_digest(begun.browser, token_digest(browser)):
             raise SignInFailed(STALE, "unknown state, too late, or another browser")
         if self._values.take(KIND, key) is None:
             raise SignInFailed(STALE, "used already")
@@ -198,7 +198,3 @@ def allowed_groups(settings: Settings) -> frozenset[str]:
 
 def _how_to_link(identity: Identity, name: str) -> str:
     return f"`cairn user link {name} --subject {identity.subject}` links an account to this person"
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -25,8 +25,6 @@ from retrieval.types.answers import WRITTEN_TOKENS
 # Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css.
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
-# Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.own_page`).
-STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
     ("Together (fastest, default)", "group"),
     ("Each for itself", "head"),
@@ -50,7 +48,8 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path, own_wor
         build_blocks(preferences, own_words),
         path="/",
         theme=gr.themes.Base(font=SANS, font_mono=MONO),
-        head=STYLE_AGAIN.format(style=page_assets()[1].name),
+        # Behind Gradio's styles, once it has begun (ours stand before them, see `bundle.own_page`).
+        head=f'<link rel="stylesheet" href="./ui/{page_assets()[1].name}">',
         show_error=False,
         run_history=False,
         footer_links=[],
