@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from dataclasses import dataclass, field
+from typing import Any
 
 from app.auth import token_digest
 from app.limits.sign_in_limit import network_of
@@ -22,13 +22,15 @@ from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
 from retrieval.replicas import CatalogueValues
-from retrieval.types.serialisation import Record
 from storage.records import User
 
 BEGUN_SECONDS = 600.0
 KIND = "sign-in"
 MAX_BEGUN, MAX_BEGUN_EACH = 5000, 20
 MAX_SAME_NAMES = 100
+NAMES_ITSELF = (
+    "authorization_response_iss_parameter_supported"  # whether answers say which issuer they are of (RFC 9207)
+)
 STALE = "This sign-in took too long, was used already, or was begun in another browser. Begin again."
 REFUSALS = {
     "access_denied": "The sign-in service did not let you in, or you stopped there.",
@@ -36,17 +38,6 @@ REFUSALS = {
     "temporarily_unavailable": "The sign-in service does not answer. Try again in a moment.",
     "server_error": "The sign-in service had a problem. Try again in a moment.",
 }
-
-
-@dataclass(frozen=True)
-class Begun(Record):
-    """A sign-in that waits for the provider's answer, which may reach another server. `browser`: digest of the cookie's
-    secret; `user_id`: the account to be linked."""
-
-    browser: str
-    nonce: str = field(repr=False)
-    verifier: str = field(repr=False)
-    user_id: str | None
 
 
 class SignOn:
@@ -67,7 +58,8 @@ class SignOn:
         address = self._provider.authorization_address(state=state, nonce=nonce, verifier=verifier)
         if self._values.count(KIND) >= MAX_BEGUN:
             raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
-        begun = json.dumps(Begun(token_digest(browser), nonce, verifier, user_id).to_dict())
+        secret = {"browser": token_digest(browser), "nonce": nonce, "verifier": verifier}
+        begun = json.dumps(secret | {"user_id": user_id})  # the provider's answer may reach another server
         # Who begins again and again loses their own older ones, and nobody else's.
         network = network_of(client)
         self._values.put(KIND, token_digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
@@ -78,7 +70,7 @@ class SignOn:
         whether it was signed in already, to be linked, so that no session is needed. Raises SignInFailed."""
         begun = self._taken(answer.get("state", ""), browser)
         issuer = answer.get("iss")
-        if issuer is None and self._provider.description().names_itself:
+        if issuer is None and self._provider.description().get(NAMES_ITSELF) is True:
             raise SignInFailed(STALE, "the answer does not name its issuer")
         if issuer not in (None, self._provider.issuer):
             raise SignInFailed(STALE, f"the answer is of another issuer: {issuer!r}")
@@ -88,36 +80,36 @@ class SignOn:
             )
         if not answer.get("code"):
             raise SignInFailed(STALE, "no code")
-        tokens = self._provider.tokens(answer["code"], begun.verifier)
+        tokens = self._provider.tokens(answer["code"], begun["verifier"])
         identity = identity_of(
             self._provider,
             tokens,
-            nonce=begun.nonce,
+            nonce=begun["nonce"],
             username_claim=self._settings.oidc_username_claim,
             groups_claim=self._settings.oidc_groups_claim,
         )
         self._check_groups(identity)
-        account = self._linked(identity, begun.user_id) if begun.user_id else self._account(identity)
+        account = self._linked(identity, begun["user_id"]) if begun["user_id"] else self._account(identity)
         self._accounts.set_groups(account, identity.groups or ())
-        return account, begun.user_id is not None
+        return account, begun["user_id"] is not None
 
     def is_linked(self, account: User) -> bool:
         return account.subject is not None and account.issuer == self._provider.issuer
 
     def end_address(self) -> str | None:
         """Where people end their session at the provider; None where it has no such address. Raises SignInFailed."""
-        return self._provider.description().end_session_endpoint
+        return self._provider.description().get("end_session_endpoint")
 
     @property
     def client_id(self) -> str:
         return self._provider.client.id
 
-    def _taken(self, state: str, browser: str) -> Begun:
+    def _taken(self, state: str, browser: str) -> dict[str, Any]:
         """What was begun under this state; it serves once, whatever comes of it."""
         key = token_digest(state)
         found, _ = self._values.read(KIND, [key])
-        begun = Begun.from_dict(json.loads(found[key])) if found else None
-        if begun is None or not hmac.compare_digest(begun.browser, token_digest(browser)):
+        begun: dict[str, Any] | None = json.loads(found[key]) if found else None
+        if begun is None or not hmac.compare_digest(begun["browser"], token_digest(browser)):
             raise SignInFailed(STALE, "unknown state, too late, or another browser")
         if self._values.take(KIND, key) is None:
             raise SignInFailed(STALE, "used already")
