@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from model.checkpoint.landmark_model import LandmarkModel
     from retrieval.library import Library
+    from storage.blobs.protocol import Blobs
     from storage.recovery import RescueReport
 
 
@@ -61,15 +62,12 @@ def server_token(settings: Settings) -> str | None:
 def rescue_catalogue(settings: Settings) -> RescueReport | None:
     """Make the catalogue of `settings.home` anew; None if that is not needed. Raises SettingsError for PostgreSQL's."""
     from retrieval.errors import catalogue_errors
-    from storage.blobs.s3 import open_blobs
     from storage.catalogue.database import Database
     from storage.recovery import needs_rescue, rescue
 
-    prepare_home(settings.home)
-    home = settings.home.resolve()
     with catalogue_errors():
+        home, blobs = _home_and_store(settings)
         path = home / "cairn.sqlite3" if settings.database_url is None else Database(settings.database_url).path
-        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
     if path is None:
         raise SettingsError(
             "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools, or with "
@@ -84,15 +82,12 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
 
     from retrieval.errors import catalogue_errors
     from storage.backups import copy_catalogue
-    from storage.blobs.s3 import open_blobs
     from storage.catalogue import Catalogue
 
     if path.exists():
         raise SettingsError(f"There is something at {path} already. Choose another name for the copy.")
-    prepare_home(settings.home)
-    home = settings.home.resolve()
     with catalogue_errors():
-        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
+        home, blobs = _home_and_store(settings)
         with closing(Catalogue.open(catalogue_url(settings), home, blobs=blobs)) as catalogue:
             return copy_catalogue(catalogue.database, path)
 
@@ -100,16 +95,21 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
 def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
     """Put a copy in place of the catalogue. Raises SettingsError if there is no such file."""
     from retrieval.errors import catalogue_errors
-    from storage.blobs.s3 import open_blobs
     from storage.recovery import restore
 
     if not copy.is_file():
         raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")
+    with catalogue_errors():
+        home, blobs = _home_and_store(settings)
+        return restore(copy.resolve(), catalogue_url(settings), home, blobs)
+
+
+def _home_and_store(settings: Settings) -> tuple[Path, Blobs]:
+    from storage.blobs.s3 import open_blobs
+
     prepare_home(settings.home)
     home = settings.home.resolve()
-    with catalogue_errors():
-        blobs = open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
-        return restore(copy.resolve(), catalogue_url(settings), home, blobs)
+    return home, open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
 
 
 def catalogue_url(settings: Settings) -> str:
@@ -126,7 +126,12 @@ def load_model(settings: Settings) -> LandmarkModel:
     dtype = None if settings.dtype == "auto" else settings.dtype
     try:
         return load_backbone(
-            settings.model, device=device, dtype=dtype, block_size=settings.block_size, **_prefixes(settings)
+            settings.model,
+            device=device,
+            dtype=dtype,
+            block_size=settings.block_size,
+            query_prefix=settings.query_prefix,
+            passage_prefix=settings.passage_prefix,
         )
     except (AssertionError, RuntimeError) as error:  # how torch says that a device is missing or unknown
         if device is None:
@@ -135,12 +140,6 @@ def load_model(settings: Settings) -> LandmarkModel:
             f"The model cannot run on device {device!r}: {str(error).splitlines()[0]} "
             "Set CAIRN_DEVICE to cpu or auto; `cairn doctor` shows which devices there are."
         ) from error
-
-
-def _prefixes(settings: Settings) -> dict[str, str]:
-    """Those that are set."""
-    given = {"query_prefix": settings.query_prefix, "passage_prefix": settings.passage_prefix}
-    return {name: text for name, text in given.items() if text is not None}
 
 
 def check_model(model: str) -> None:

@@ -4,7 +4,7 @@
   is in the home (`owner_token`). Whoever signs in is its one owner. Nobody gets in without a secret.
 - With accounts each user signs in by name, each program by its user's token; password and token of the server open
   nothing any more. Accounts are read anew for every request: a new password or a removed account counts at once.
-- Sessions are in `SharedValues`: all servers of a library know them, and a restart does not end them. Cookie and
+- Sessions are in `retrieval.replicas`: all servers of a library know them, and a restart does not end them. Cookie and
   password together prove one; neither can be derived from what is stored.
 - Sessions opened by single sign-on (`app.single_sign_on`) end with the link between account and identity.
 - Passwords are hashed in separate threads, for each address in turn, so nothing else waits for them. Accounts are
@@ -24,7 +24,6 @@ import json
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -36,9 +35,9 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from app.errors import SettingsError
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
-from app.shared_values import OwnValues, SharedValues
 from retrieval.accounts import Accounts
 from retrieval.errors import InvalidRequest, NotFound
+from retrieval.replicas import CatalogueValues
 from storage.records import ADMINISTRATOR, Principal, User
 
 P = ParamSpec("P")
@@ -149,8 +148,7 @@ class Authenticator:
 
     `password` (of the server) may be plain or an argon2 hash (`$argon2...`). With `single_sign_on` users are asked for
     their names even before there are accounts: signing in makes the first. `on_this_machine`: `token` is the owner's,
-    and the server is for this machine alone. `values`: shared by servers; without them sessions live as long as this
-    object.
+    and the server is for this machine alone. `values`: shared by all servers of the library.
     """
 
     def __init__(
@@ -158,12 +156,11 @@ class Authenticator:
         *,
         password: str | None = None,
         token: str | None = None,
-        accounts: Accounts | None = None,
+        accounts: Accounts,
+        values: CatalogueValues,
         on_this_machine: bool = False,
         single_sign_on: bool = False,
         metrics_token: str | None = None,
-        values: SharedValues | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ):
         if password and not password.startswith("$argon2") and len(password) < MIN_PASSWORD_LENGTH:
             raise ValueError(f"The password is too short: use {MIN_PASSWORD_LENGTH} characters or more.")
@@ -179,12 +176,12 @@ class Authenticator:
             self._hash = password if given else self._hasher.hash(password, salt=PASSWORD_SALT)
         self._token_digest = _digest(token) if token else None
         self._accounts, self._on_this_machine, self._single_sign_on = accounts, on_this_machine, single_sign_on
-        self._values: SharedValues = OwnValues(clock) if values is None else values
+        self._values = values
         self._hashing = FairQueue(
             "cairn-sign-in", at_once=HASHES_AT_ONCE, each_waiting=HASHES_WAITING_EACH, waiting=HASHES_WAITING
         )
         self._lookups = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="cairn-accounts")
-        self._decoy = _decoy() if accounts is not None else ""
+        self._decoy = _decoy()
         self._attempts = SignInLimit(self._values)
 
     async def in_background(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -194,7 +191,7 @@ class Authenticator:
     @property
     def has_accounts(self) -> bool:
         """Whether people sign in by name: there are accounts, or single sign-on will make them."""
-        return self._single_sign_on or (self._accounts is not None and self._accounts.any)
+        return self._single_sign_on or self._accounts.any
 
     @property
     def on_this_machine(self) -> bool:
@@ -225,19 +222,17 @@ class Authenticator:
             raise TooManyAttempts(1.0) from None
 
     def _log_in(self, password: str, name: str, attempt: Attempt) -> str:
-        if (session := self.session_of_token(password)) is not None:
-            self._attempts.succeeded(attempt)
-            return session
-        account = self._account(name) if self.has_accounts else None
-        expected = self._hash if not self.has_accounts else account.password_hash if account else self._decoy
-        if expected is None or len(password) > MAX_PASSWORD_LENGTH:
-            raise WrongPassword
-        # An unknown name, or an account without a password, takes as long as a wrong password: nobody learns which.
-        known = not self.has_accounts or (account is not None and bool(account.password_hash))
-        if not self._verified(expected or self._decoy, password) or not known:
-            raise WrongPassword
+        session = self.session_of_token(password)
+        if session is None:
+            if self.has_accounts:
+                account = self._checked_account(name, password)
+                session = self._opened(account, account.password_hash, SESSION_SECONDS)
+            elif self._hash is not None and self._verified(self._hash, password):
+                session = self._opened(None, self._hash, SESSION_SECONDS)
+            else:
+                raise WrongPassword
         self._attempts.succeeded(attempt)
-        return self._opened(account, expected, SESSION_SECONDS)
+        return session
 
     def session_of_token(self, token: str) -> str | None:
         """Open a session for the server's token; returns its cookie's value. It ends when the token changes."""
@@ -260,14 +255,16 @@ class Authenticator:
         return session
 
     def _check_password(self, name: str, password: str, attempt: Attempt) -> User:
-        account = self._account(name)
-        if (
-            account is None
-            or not account.password_hash
-            or not self._verified(account.password_hash, password[:MAX_PASSWORD_LENGTH])
-        ):
-            raise WrongPassword
+        account = self._checked_account(name, password)
         self._attempts.succeeded(attempt)
+        return account
+
+    def _checked_account(self, name: str, password: str) -> User:
+        """An unknown name, or an account without a password, takes as long as a wrong password: nobody learns which."""
+        account = self._account(name)
+        expected = account.password_hash if account else ""
+        if not self._verified(expected or self._decoy, password) or account is None or not expected:
+            raise WrongPassword
         return account
 
     def log_out(self, session: str) -> None:
@@ -285,7 +282,7 @@ class Authenticator:
             secrets_of_all = (self._hash, self._token_digest.hex() if self._token_digest else None)
             opens = not self.has_accounts and any(_proves(session, each, kept["proof"]) for each in secrets_of_all)
             return ADMINISTRATOR if opens else None
-        account = self._accounts.by_id(kept["user"]) if self._accounts else None
+        account = self._accounts.by_id(kept["user"])
         if account is None or not _proves(session, account.password_hash, kept["proof"]):
             return None
         if kept["identity"] not in (None, [account.issuer, account.subject]):
@@ -301,7 +298,7 @@ class Authenticator:
 
     def owner_of_token(self, token: str) -> Principal | None:
         """One look into the catalogue for a user's token."""
-        account = self._accounts.of_token(token_digest(token)) if self._accounts is not None else None
+        account = self._accounts.of_token(token_digest(token))
         if account is not None:
             return Principal(account.id, account.name)
         return ADMINISTRATOR if self._is_token(token) else None
@@ -317,13 +314,13 @@ class Authenticator:
 
     def _account(self, name: str) -> User | None:
         try:
-            return self._accounts.get(name) if self._accounts else None
+            return self._accounts.get(name)
         except NotFound:
             return None
 
     def _verified(self, expected: str, password: str) -> bool:
         try:
-            return self._hasher.verify(expected, password)
+            return len(password) <= MAX_PASSWORD_LENGTH and self._hasher.verify(expected, password)
         except (VerificationError, InvalidHashError):
             return False
 

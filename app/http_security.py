@@ -17,7 +17,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -32,48 +32,6 @@ from app.limits.sign_in_limit import TooManyAttempts, network_of
 from app.operations.requests import NOTED
 from storage.errors import CatalogueUnavailable
 from storage.records import ADMINISTRATOR, Principal
-
-_NAMES = (b"forwarded", b"x-real-ip")
-
-
-class ForwardedHeaders:
-    """Outermost ASGI middleware. `proxies`: addresses and networks, separated by commas; "" for none."""
-
-    def __init__(self, app: ASGIApp, proxies: str = ""):
-        self._app = app
-        self._believing = ProxyHeadersMiddleware(app, trusted_hosts=proxies) if proxies else None  # type: ignore[arg-type]
-
-    def believes(self, address: str) -> bool:
-        return self._believing is not None and address in self._believing.trusted_hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        if self._believing is not None and client and self.believes(client[0]):
-            await self._believing(scope, receive, send)  # type: ignore[arg-type]
-            return
-        if "headers" in scope:
-            own = [(name, value) for name, value in scope["headers"] if not _forwarded(name)]
-            scope = {**scope, "headers": own}
-        await self._app(scope, receive, send)
-
-
-def _forwarded(name: bytes) -> bool:
-    return name.startswith(b"x-forwarded-") or name in _NAMES
-
-
-class DeclaredProxies:
-    """The addresses and networks of the proxies, as a container for `app.limits.connections`."""
-
-    def __init__(self, proxies: str):
-        self._believing = ForwardedHeaders(_nothing, proxies)
-
-    def __contains__(self, address: object) -> bool:
-        return isinstance(address, str) and self._believing.believes(address)
-
-
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """No app: only the list is wanted."""
-
 
 log = logging.getLogger("cairn.api")
 
@@ -138,6 +96,27 @@ def set_session(response: Response, session: str, connection: HTTPConnection, se
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The one shape of an error in this app."""
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
+
+
+class ForwardedHeaders(ProxyHeadersMiddleware):
+    """Outermost ASGI middleware. `trusted_hosts`: addresses and networks, separated by commas; "" for none. What others
+    send in these headers is removed."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
+        client = scope.get("client")
+        if "headers" in scope and not (client and client[0] in self.trusted_hosts):
+            own = [(name, value) for name, value in scope["headers"] if not _forwarded(name)]
+            scope = {**scope, "headers": own}
+        await super().__call__(scope, receive, send)  # type: ignore[arg-type]
+
+
+def _forwarded(name: bytes) -> bool:
+    return name.startswith(b"x-forwarded-") or name in (b"forwarded", b"x-real-ip")
+
+
+def declared_proxies(proxies: str) -> Container[str]:
+    """The addresses and networks of the proxies, for `app.limits.connections`."""
+    return ProxyHeadersMiddleware(None, trusted_hosts=proxies).trusted_hosts  # type: ignore[arg-type,return-value]
 
 
 class AccessMiddleware:

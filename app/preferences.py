@@ -7,13 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from retrieval.types.answers import DEFAULT_K, DEFAULT_MAX_TOKENS, DEFAULT_POSITIONS, DEFAULT_QUOTE, DEFAULT_VOTERS
-from storage.blobs.files import FileBlobs
 from storage.blobs.protocol import Blobs
 from storage.errors import StoreUnavailable
 from storage.records import Principal
@@ -79,11 +77,11 @@ class PreferenceFile:
 
 
 class PreferenceFolder:
-    """The preferences of all users, in the store: `blobs`, or `home` itself. Without accounts there is one file; with
-    them, users begin with its contents."""
+    """The preferences of all users, in the store. Without accounts there is one file; with them, users begin with its
+    contents."""
 
-    def __init__(self, home: Path, blobs: Blobs | None = None):
-        self._blobs, self._lock = FileBlobs(home) if blobs is None else blobs, threading.Lock()
+    def __init__(self, blobs: Blobs):
+        self._blobs, self._lock = blobs, threading.Lock()
         self._common = PreferenceFile(self._blobs, "preferences.json")
         self._of_users: dict[str, PreferenceFile] = {}
 

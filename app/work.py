@@ -123,17 +123,14 @@ class JobRunner:
         self._draining.set()
 
     def stop(self, timeout_seconds: float = 10.0) -> bool:
-        """Stop after the windows that are being read; the jobs stay in the queue. True if the threads have ended."""
+        """Stop after the windows that are being read; the jobs stay in the queue. True if the threads have ended; 0: do
+        not wait for that."""
         self._stopping.set()
         until = time.monotonic() + timeout_seconds
         alive = [thread for thread in self._threads if thread.is_alive()]
         for thread in alive:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in alive)
-
-    def stop_soon(self) -> None:
-        """Begin nothing more; what is being read stops after its window."""
-        self._stopping.set()
 
     def __enter__(self) -> JobRunner:
         self.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +81,11 @@ def chosen_on_the_page(home: Path) -> Chosen | None:
 
 def choose(home: Path, name: str | None, key: str | None = None) -> None:
     """Store the choice of the page; None: no writer. `key`: a new one; without it that of the same server stays."""
-    path = home / CHOICE_FILE
+    from storage.blobs.files import FileBlobs
+
     if not name:
-        path.unlink(missing_ok=True)
+        (home / CHOICE_FILE).unlink(missing_ok=True)
         return
     before = chosen_on_the_page(home)
     kept = key or (before.key_for(name) if before else None)
-    unfinished = path.with_suffix(".tmp")
-    unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"name": name, **({"key": kept} if kept else {})}, file)
-    os.replace(unfinished, path)
+    FileBlobs(home).replace(CHOICE_FILE, json.dumps({"name": name, **({"key": kept} if kept else {})}).encode())

@@ -31,7 +31,7 @@ from app.api import changes as changing
 from app.api import health as operations
 from app.api import sign_on as single_sign_on
 from app.api.mcp_tools import build_mcp, mcp_app
-from app.api.uploads import UploadLimits, Uploads
+from app.api.uploads import Uploads
 from app.assembly import server_token
 from app.auth import Authenticator, check_binding, is_loopback
 from app.http_security import FOR_GOOD, AccessMiddleware, ForwardedHeaders, PageHeaders, RequestShares
@@ -39,11 +39,11 @@ from app.operations.metrics import CountProblems, Gauges, Metrics, Readiness
 from app.operations.requests import NotedRoutes, WatchedRequests
 from app.preferences import PreferenceFolder
 from app.settings import Settings
-from app.shared_values import SharedValues
 from app.single_sign_on.sign_on import SignOn
 from app.web.bundle import own_page, page_assets
 from retrieval.accounts import Accounts
 from retrieval.library import Library
+from retrieval.replicas import CatalogueValues
 
 log = logging.getLogger("cairn.api")
 
@@ -65,11 +65,9 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     """
     accounts = library.accounts
     sign_on, authenticator = _signing_in(settings, accounts, library.replicas.values)
-    limits = _upload_limits(settings)
-    uploads = Uploads(library, settings.home / "uploads", limits)
-    preferences = PreferenceFolder(settings.home, library.replicas.blobs)
+    uploads = Uploads(library, settings)
     metrics, readiness = Metrics(), Readiness()
-    ask_queue = _ask_queue(settings, metrics, library.replicas.announce)
+    ask_queue = questions.AskQueue(settings, metrics, library.replicas.announce)
     metrics.registry.register(Gauges(library, readiness, ask_queue.counts))
     problems = CountProblems(metrics)
     changes = changing.Changes()
@@ -89,8 +87,8 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
     app = _bare_app(lifespan)
     errors.install(app)
-    app.state.readiness, app.state.ask_queue = readiness, ask_queue
-    dependencies.install(app, library, preferences, changes)
+    app.state.library, app.state.preferences = library, PreferenceFolder(library.replicas.blobs)
+    app.state.readiness, app.state.ask_queue, app.state.changes = readiness, ask_queue, changes  # for the server's end
     dependencies.add_routes(
         app,
         machine.sign_in_router(authenticator, sign_on.title if sign_on else ""),
@@ -100,10 +98,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         questions.router(ask_queue),
         changing.router(changes, uploads),
         folders.router(settings),
-        machine.router(limits),
+        machine.router(settings),
         machine.account_router(accounts, authenticator, sign_on),
         writer_choice.router(settings),
-        startup.router(settings, limits, accounts, changes, sign_on),
+        startup.router(settings, accounts, changes, sign_on),
         *single_sign_on.routers(sign_on, authenticator),
         openai_endpoint.router(ask_queue),
     )
@@ -112,10 +110,10 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     if page:
         from app.web.frame import mount_ui  # here: importing Gradio takes seconds
 
-        mount_ui(app, preferences=preferences, home=settings.home, own_words=lambda: library.writes_own_words)
+        mount_ui(app, preferences=app.state.preferences, home=settings.home, own_words=lambda: library.writes_own_words)
     app.add_middleware(NotedRoutes, mounts=[route.path for route in app.routes if isinstance(route, Mount)])
     _add_guards(app, authenticator, settings, changes, with_page=page)
-    _add_watching(app, settings, metrics)
+    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json")
     return app
 
 
@@ -131,7 +129,7 @@ def _bare_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) 
     )
 
 
-def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) -> tuple[SignOn | None, Authenticator]:
+def _signing_in(settings: Settings, accounts: Accounts, values: CatalogueValues) -> tuple[SignOn | None, Authenticator]:
     """Raises ValueError as `build_app`."""
     sign_on = single_sign_on.sign_on_of(settings, accounts, values)
     has_accounts = accounts.any or sign_on is not None
@@ -150,26 +148,6 @@ def _signing_in(settings: Settings, accounts: Accounts, values: SharedValues) ->
     return sign_on, authenticator
 
 
-def _ask_queue(settings: Settings, metrics: Metrics, announce: Callable[[str], bool]) -> questions.AskQueue:
-    return questions.AskQueue(
-        settings.questions_at_once,
-        each_at_once=settings.questions_at_once_each,
-        each_waiting=settings.max_questions,
-        metrics=metrics,
-        announce=announce,
-    )
-
-
-def _upload_limits(settings: Settings) -> UploadLimits:
-    return UploadLimits(
-        file_bytes=settings.max_upload_bytes,
-        files=settings.max_uploads,
-        jobs=settings.max_jobs,
-        library_bytes=settings.max_library_bytes,
-        free_disk_bytes=settings.min_free_bytes,
-    )
-
-
 def _add_guards(
     app: FastAPI, authenticator: Authenticator, settings: Settings, changes: changing.Changes, *, with_page: bool
 ) -> None:
@@ -183,11 +161,7 @@ def _add_guards(
         max_upload_bytes=settings.max_upload_bytes + MULTIPART_OVERHEAD_BYTES,
     )
     app.add_middleware(PageHeaders, **({"rewrite": own_page} if with_page else {}))  # refusals carry the headers too
-    app.add_middleware(ForwardedHeaders, proxies=settings.proxies)
-
-
-def _add_watching(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
-    app.add_middleware(WatchedRequests, metrics=metrics, tell=settings.log_format == "json")
+    app.add_middleware(ForwardedHeaders, trusted_hosts=settings.proxies)
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -91,6 +91,7 @@ class Changes:
             yield
         finally:
             self._open[person] -= 1
+            self._open = +self._open
 
     async def stream(self, library: Library, uploads: Uploads, seen: str) -> AsyncGenerator[ServerSentEvent, None]:
         """`files`: waiting files and jobs, whenever they change; `library`: the documents or collections may have

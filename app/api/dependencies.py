@@ -16,11 +16,6 @@ from app.preferences import PreferenceFile, PreferenceFolder
 from retrieval.library import Library
 
 
-def install(app: FastAPI, library: Library, preferences: PreferenceFolder, changes: object) -> None:
-    """`changes`: open streams, which the server closes when it stops."""
-    app.state.library, app.state.preferences, app.state.changes = library, preferences, changes
-
-
 def api_routes(*tags: str) -> APIRouter:
     """A new router for the HTTP API: its prefix, and the check for unknown parameters."""
     return APIRouter(prefix="/api/v1", dependencies=[Depends(known_parameters)], tags=list(tags))

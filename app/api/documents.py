@@ -113,8 +113,8 @@ def _add_files(routes: APIRouter, uploads: Uploads) -> None:
         password: Annotated[str | None, Form(max_length=1000)] = None,
     ) -> Plain:
         """Store files: one durable job each. Answers at once; the work goes on by itself."""
-        if len(file) > uploads.limits.files:
-            raise Refused(429, "too_many_files", f"At most {uploads.limits.files} files at a time.")
+        if len(file) > uploads.settings.max_uploads:
+            raise Refused(429, "too_many_files", f"At most {uploads.settings.max_uploads} files at a time.")
         jobs, refused = [], []
         for one in file:
             try:
@@ -141,7 +141,7 @@ def _add_uploads(routes: APIRouter, uploads: Uploads) -> None:
     @routes.post("/uploads/page", status_code=201, tags=["files"])
     def stage_page(library: RequestLibrary, person: Person, page: WebAddress) -> Plain:
         """Fetch a public web page, once; from then on it is like a file that was sent."""
-        found = fetch_page(page.url, uploads.limits.file_bytes)
+        found = fetch_page(page.url, uploads.settings.max_upload_bytes)
         return uploads.stage(library, person, BytesIO(found.content), found.name, sent_as=page.sent_as).shown()
 
     @routes.get("/uploads", tags=["files"])
@@ -298,13 +298,13 @@ def _add_collections(routes: APIRouter) -> None:
         library.collections.delete(collection_id)
 
 
+def _gives(*media_types: str) -> dict[str, Any]:
+    """What is said of a route that answers with a file of one of these types."""
+    return {"response_class": Response, "responses": {200: {"content": {kind: {} for kind in media_types}}}}
+
+
 def _add_pages(routes: APIRouter) -> None:
-    @routes.get(
-        "/documents/{document_id}/pages/{page}.png",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"image/png": {}}}},
-    )
+    @routes.get("/documents/{document_id}/pages/{page}.png", tags=["pages"], **_gives("image/png"))
     def image(
         library: RequestLibrary,
         document_id: str,
@@ -387,24 +387,14 @@ def _add_exhibits(routes: APIRouter) -> None:
         """Figures and tables: page (from 1), place, caption, box or picture, and the cells of tables."""
         return library.documents.exhibits(document_id).to_dict()
 
-    @routes.get(
-        "/documents/{document_id}/pictures/{name}",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}},
-    )
+    @routes.get("/documents/{document_id}/pictures/{name}", tags=["pages"], **_gives("image/png", "image/jpeg"))
     def picture(library: RequestLibrary, document_id: str, name: str) -> Response:
         """The picture of a figure in a document whose pages cannot be drawn, by the name that its exhibits give."""
         data = library.documents.picture(document_id, name)
         media_type = "image/png" if name.endswith(".png") else "image/jpeg"
         return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=3600"})
 
-    @routes.get(
-        "/documents/{document_id}/tables/{number}.csv",
-        tags=["pages"],
-        response_class=Response,
-        responses={200: {"content": {"text/csv": {}}}},
-    )
+    @routes.get("/documents/{document_id}/tables/{number}.csv", tags=["pages"], **_gives("text/csv"))
     def table(library: RequestLibrary, document_id: str, number: Annotated[int, Path(ge=1)]) -> Response:
         """A table as CSV, for spreadsheets; `number` counts from 1 in the order of the document's exhibits."""
         tables = library.documents.exhibits(document_id).tables

@@ -35,7 +35,7 @@ from retrieval.errors import (
     PermissionDenied,
     ran_out_of_memory,
 )
-from storage.errors import CannotWrite, CatalogueFull, CatalogueUnavailable, StorageError, StoreFull, StoreUnavailable
+from storage.errors import CannotWrite, CatalogueFull, CatalogueUnavailable, StoreFull, StoreUnavailable
 from storage.names import unknown_name
 
 log = logging.getLogger("cairn.api")
@@ -102,27 +102,15 @@ def error_body(error: Exception) -> dict[str, object]:
 def install(app: FastAPI) -> None:
     """Give every error of `app` this shape."""
 
-    @app.exception_handler(CairnError)
-    @app.exception_handler(CatalogueUnavailable)
-    @app.exception_handler(StoreUnavailable)
-    @app.exception_handler(CannotWrite)
-    async def known(_request: Request, error: CairnError | StorageError) -> Response:
+    async def known(_request: Request, error: Exception) -> Response:
+        status = describe(error)[0]
+        if status == 500:
+            raise error  # it gets its traceback in the log
         headers = error.headers if isinstance(error, Refused) else None
-        return JSONResponse(error_body(error), status_code=describe(error)[0], headers=headers)
+        return JSONResponse(error_body(error), status_code=status, headers=headers)
 
-    @app.exception_handler(OSError)
-    async def disk(_request: Request, error: OSError) -> Response:
-        if error.errno not in _FULL:
-            raise error  # it gets its traceback in the log
-        return JSONResponse(error_body(error), status_code=describe(error)[0])
-
-    @app.exception_handler(MemoryError)
-    @app.exception_handler(RuntimeError)
-    @app.exception_handler(SystemError)
-    async def too_little_memory(_request: Request, error: MemoryError | RuntimeError | SystemError) -> Response:
-        if not ran_out_of_memory(error):
-            raise error  # it gets its traceback in the log
-        return JSONResponse(error_body(error), status_code=describe(error)[0])
+    for kind in (CairnError, *_UNAVAILABLE, OSError, MemoryError, RuntimeError, SystemError):
+        app.add_exception_handler(kind, known)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> Response:

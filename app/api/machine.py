@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
@@ -16,11 +15,12 @@ from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.api.questions import MAX_QUESTION_LENGTH
-from app.api.uploads import UploadLimits
+from app.api.uploads import STAGED_BYTES
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of, set_session
 from app.limits.sign_in_limit import TooManyAttempts
 from app.preferences import AnswerLength, Positions, PreferenceFile, Share, TopK, Voters
+from app.settings import Settings
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
 from retrieval.accounts import Accounts
@@ -51,7 +51,7 @@ class PasswordChange(Body):
     new: str = Field(max_length=1024)
 
 
-def router(limits: UploadLimits) -> APIRouter:
+def router(settings: Settings) -> APIRouter:
     routes = api_routes()
 
     @routes.get("/machine", tags=["machine"])
@@ -62,7 +62,7 @@ def router(limits: UploadLimits) -> APIRouter:
     @routes.get("/preferences", tags=["machine"])
     def read(preferences: OwnPreferences) -> Plain:
         """How questions are put when a request does not say, and what uploads may be."""
-        return described_preferences(preferences, limits)
+        return described_preferences(preferences, settings)
 
     @routes.patch("/preferences", tags=["machine"])
     def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
@@ -71,11 +71,19 @@ def router(limits: UploadLimits) -> APIRouter:
     return routes
 
 
-def described_preferences(preferences: PreferenceFile, limits: UploadLimits) -> Plain:
+def described_preferences(preferences: PreferenceFile, settings: Settings) -> Plain:
     formats, suffixes = formats_here(), suffixes_here()
-    accept = [*suffixes, *(each.media_type for each in formats)]
-    labels = [each.label for each in formats]
-    uploads = {**asdict(limits), "kinds": sorted(suffixes), "labels": labels, "accept": accept}
+    uploads = {
+        "file_bytes": settings.max_upload_bytes,
+        "files": settings.max_uploads,
+        "jobs": settings.max_jobs,
+        "staged_bytes": STAGED_BYTES,
+        "library_bytes": settings.max_library_bytes,
+        "free_disk_bytes": settings.min_free_bytes,
+        "kinds": sorted(suffixes),
+        "labels": [each.label for each in formats],
+        "accept": [*suffixes, *(each.media_type for each in formats)],
+    }
     return {**preferences.current.model_dump(), "uploads": uploads, "question_characters": MAX_QUESTION_LENGTH}
 
 

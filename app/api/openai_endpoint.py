@@ -19,12 +19,13 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.sse import ServerSentEvent
+from pydantic import BaseModel, Field
 
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.questions import Answering, AskQueue, AskRequest, EarlierTurn, Within, room_in
+from app.api.questions import MAX_QUESTION_LENGTH, AskQueue, AskRequest, EarlierTurn, Within, room_in
 from app.exports.answers import written_row
 from app.preferences import MAX_ANSWER_TOKENS
 from retrieval.library import Library
@@ -36,8 +37,6 @@ MAX_MESSAGES, MAX_TURNS = 200, 6
 
 class Message(BaseModel):
     """`content`: text, or parts of which those of type "text" count."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
@@ -52,8 +51,6 @@ class Message(BaseModel):
 
 class ChatRequest(BaseModel):
     """Further fields are accepted and ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str = Field(MODEL, max_length=300)
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES)
@@ -79,8 +76,9 @@ def router(ask_queue: AskQueue) -> APIRouter:
         library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
     ) -> Response:
         """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
-        asking = Answering(library, await run_in_threadpool(_question, library, request), preferences.current)
-        events, completion = _events(ask_queue, person, asking), _Completion(request.model)
+        question = await run_in_threadpool(_question, library, request)
+        stream = ask_queue.stream(person, library, question, preferences.current)
+        events, completion = _events(stream), _Completion(request.model)
         if request.stream:
             return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
         answer: dict[str, Any] = {}
@@ -102,11 +100,14 @@ def _question(library: Library, request: ChatRequest) -> AskRequest:
     earlier: list[EarlierTurn] = []
     for before, after in zip(spoken[:-1], spoken[1:], strict=True):
         if before.role == "user" and after.role == "assistant":
-            earlier.append(EarlierTurn(question=before.text[-4000:], answer=_words(after.text)[:4000]))
+            question = before.text[-MAX_QUESTION_LENGTH:]
+            answer = after.text.partition(_SOURCES)[0][:MAX_QUESTION_LENGTH]
+            earlier.append(EarlierTurn(question=question, answer=answer))
     wanted = request.max_completion_tokens or request.max_tokens
     text = spoken[-1].text
-    if len(text) > 4000:
-        raise Refused(422, "invalid_request", "The question is too long: at most 4,000 characters.")
+    if len(text) > MAX_QUESTION_LENGTH:
+        message = f"The question is too long: at most {MAX_QUESTION_LENGTH:,} characters."
+        raise Refused(422, "invalid_request", message)
     return AskRequest(
         question=text,
         within=_within(library, request.model),
@@ -125,9 +126,9 @@ def _within(library: Library, model: str) -> Within:
     return Within(collection_ids=found)
 
 
-async def _events(ask_queue: AskQueue, person: str, asking: Answering) -> AsyncGenerator[tuple[str, Any], None]:
-    async with contextlib.aclosing(ask_queue.stream(person, asking)) as events:
-        async for event in events:
+async def _events(stream: AsyncGenerator[ServerSentEvent, None]) -> AsyncGenerator[tuple[str, Any], None]:
+    async with contextlib.aclosing(stream):
+        async for event in stream:
             yield str(event.event), json.loads(event.raw_data or "null")
 
 
@@ -204,11 +205,6 @@ def _footer(answer: Answer) -> str:
         cited = dict(enumerate(answer.passages[:1] if answer.found else (), 1))
     lines = [f"[{number}] {_place(passage)}" for number, passage in cited.items()]
     return problem + (_SOURCES + "\n".join(lines) if lines else "")
-
-
-def _words(text: str) -> str:
-    """An earlier answer without the sources that followed it."""
-    return text.partition(_SOURCES)[0]
 
 
 def _place(passage: Passage) -> str:

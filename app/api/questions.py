@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -26,6 +25,7 @@ from app.exports.answers import answer_as_html, answer_as_json
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.operations.metrics import Metrics
 from app.preferences import AnswerLength, Positions, Preferences, TopK, Voters
+from app.settings import Settings
 from retrieval.library import Library
 from retrieval.types.answers import DEFAULT_K, Answer, AnswerToken, Progress
 from retrieval.types.records import Scope
@@ -94,18 +94,14 @@ class AskRequest(Body):
 class AskQueue:
     """Questions being answered: several at once, those of one user one after the other. Users take turns."""
 
-    def __init__(
-        self,
-        at_once: int,
-        *,
-        each_at_once: int = 1,
-        each_waiting: int = 16,
-        metrics: Metrics | None = None,
-        announce: Callable[[str], bool] = lambda message: False,
-    ):
-        self.metrics, self._announce = metrics or Metrics(), announce
+    def __init__(self, settings: Settings, metrics: Metrics, announce: Callable[[str], bool]):
+        """`announce`: sends a message to the other servers; False where there can be none."""
+        self._metrics, self._announce = metrics, announce
         self._draining = False
-        self._queue = FairQueue("cairn-ask", at_once=at_once, each_at_once=each_at_once, each_waiting=each_waiting)
+        each_at_once, each_waiting = settings.questions_at_once_each, settings.max_questions
+        self._queue = FairQueue(
+            "cairn-ask", at_once=settings.questions_at_once, each_at_once=each_at_once, each_waiting=each_waiting
+        )
         self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
         self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
         self._lock = threading.Lock()
@@ -169,7 +165,9 @@ class AskQueue:
         except QueueFull as full:
             raise _too_many(full) from None
 
-    async def stream(self, person: str, answer: Answering) -> AsyncGenerator[ServerSentEvent, None]:
+    async def stream(
+        self, person: str, library: Library, request: AskRequest, defaults: Preferences
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         """Events of one question: started, token..., then answer or error. A client that goes away stops the work."""
         ask_id, stop, arrived = secrets.token_hex(16), threading.Event(), time.perf_counter()
         events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
@@ -180,13 +178,13 @@ class AskQueue:
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         try:
-            asked = self._queue.submit(person, answer.run, stop, emit, partial(self.watched, arrived))
+            asked = self._queue.submit(person, self._answer, library, request, defaults, stop, emit, arrived)
         except QueueFull as full:
             yield _event("error", error_body(_too_many(full)))
             return
         asked.add_done_callback(lambda _: emit(None))
         with self._lock:
-            self._stops[ask_id] = answer.user_id, stop
+            self._stops[ask_id] = library.principal.user_id, stop
         try:
             ahead = self._queue.ahead(person, asked)
             yield _event("started", {"ask_id": ask_id, "ahead": ahead})
@@ -208,9 +206,41 @@ class AskQueue:
             with self._lock:
                 self._stops.pop(ask_id, None)
 
+    def _answer(
+        self,
+        library: Library,
+        request: AskRequest,
+        defaults: Preferences,
+        stop: threading.Event,
+        emit: Callable[[ServerSentEvent | None], None],
+        arrived: float,
+    ) -> None:
+        """Emits the events of the answer. In a worker thread."""
+        try:
+            if stop.is_set():
+                return
+            items = library.ask(
+                request.question,
+                k=request.k or defaults.top_k,
+                within=request.within.scope(),
+                quote=defaults.quote if request.quote is None else request.quote,
+                max_tokens=request.max_tokens or defaults.max_tokens,
+                voters=request.voters or defaults.voters,
+                positions=request.positions or defaults.positions,
+                conversation_id=request.conversation_id,
+                earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
+                whole=request.whole,
+                anyway=request.anyway,
+                cancelled=stop.is_set,
+            )
+            for item in self.watched(arrived, items):
+                emit(_event(_EVENTS[type(item)], item.to_dict()))
+        except Exception as error:  # the last handler of this thread: the client has to learn of it
+            emit(_event("error", error_body(error)))
+
     def watched(self, arrived: float, items: Iterator[Item]) -> Iterator[Item]:
         """The items of one question, counted. `arrived`: by `time.perf_counter`."""
-        return self.metrics.watch(items, arrived, refused=lambda error: describe(error)[0] < 500)
+        return self._metrics.watch(items, arrived, refused=lambda error: describe(error)[0] < 500)
 
     def _check_open(self) -> None:
         if self._draining:
@@ -225,44 +255,6 @@ def _too_many(full: QueueFull) -> Refused:
     if full.own:
         return Refused(429, "too_many_questions", "Too many of your questions are waiting. Wait for an answer.", 5)
     return Refused(503, "busy", "Too many questions are waiting. Try again shortly.", 5)
-
-
-class Answering:
-    """One question, ready to run in a worker thread."""
-
-    def __init__(self, library: Library, request: AskRequest, defaults: Preferences):
-        self._library, self._request, self._defaults = library, request, defaults
-        self.user_id = library.principal.user_id
-
-    def run(
-        self,
-        stop: threading.Event,
-        emit: Callable[[ServerSentEvent | None], None],
-        watched: Callable[[Iterator[Item]], Iterator[Item]] = lambda items: items,
-    ) -> None:
-        """Emits the events of the answer."""
-        request, defaults = self._request, self._defaults
-        try:
-            if stop.is_set():
-                return
-            items = self._library.ask(
-                request.question,
-                k=request.k or defaults.top_k,
-                within=request.within.scope(),
-                quote=defaults.quote if request.quote is None else request.quote,
-                max_tokens=request.max_tokens or defaults.max_tokens,
-                voters=request.voters or defaults.voters,
-                positions=request.positions or defaults.positions,
-                conversation_id=request.conversation_id,
-                earlier=[Turn(turn.question, turn.answer) for turn in request.earlier],
-                whole=request.whole,
-                anyway=request.anyway,
-                cancelled=stop.is_set,
-            )
-            for item in watched(items):
-                emit(_event(_EVENTS[type(item)], item.to_dict()))
-        except Exception as error:  # the last handler of this thread: the client has to learn of it
-            emit(_event("error", error_body(error)))
 
 
 def _event(name: str, payload: Plain) -> ServerSentEvent:
@@ -303,8 +295,7 @@ def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
     ) -> AsyncIterator[ServerSentEvent]:
         """Events: `started` (with the id to stop it), `waiting` (when fewer questions are ahead), `progress` (of a task
         over whole documents), `token` (many), then `answer` (stored) or `error`. Closing the connection stops it."""
-        answering = Answering(library, request, preferences.current)
-        async with contextlib.aclosing(ask_queue.stream(person, answering)) as events:
+        async with contextlib.aclosing(ask_queue.stream(person, library, request, preferences.current)) as events:
             async for event in events:
                 yield event
 

@@ -18,19 +18,18 @@ from app.auth import Authenticator
 from app.errors import SettingsError
 from app.http_security import SIGN_ON_PATH, client_of, set_session
 from app.settings import Settings
-from app.shared_values import OwnValues, SharedValues
-from app.single_sign_on.identity import Claims
 from app.single_sign_on.provider import Client, Provider, SignInFailed, trustworthy
-from app.single_sign_on.sign_on import BEGUN_SECONDS, Rules, SignOn
+from app.single_sign_on.sign_on import BEGUN_SECONDS, SignOn, allowed_groups
 from app.web.templates import TEMPLATES
 from retrieval.accounts import Accounts
+from retrieval.replicas import CatalogueValues
 
 log = logging.getLogger("cairn.sign_in")
 
 COOKIE = "cairn_sign_in"
 
 
-def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | None = None) -> SignOn | None:
+def sign_on_of(settings: Settings, accounts: Accounts, values: CatalogueValues) -> SignOn | None:
     """Single sign-on as the settings describe it; None without an issuer. Sends no request. Raises SettingsError naming
     what is missing."""
     issuer = settings.oidc_issuer
@@ -51,21 +50,11 @@ def sign_on_of(settings: Settings, accounts: Accounts, values: SharedValues | No
     scopes = settings.oidc_scopes.split()
     if "openid" not in scopes:
         raise SettingsError("CAIRN_OIDC_SCOPES must contain openid.")
-    groups = frozenset(name.strip() for name in settings.oidc_allowed_groups.split(",") if name.strip())
-    if groups and settings.oidc_groups_claim is None:
+    if allowed_groups(settings) and settings.oidc_groups_claim is None:
         raise SettingsError("CAIRN_OIDC_ALLOWED_GROUPS needs CAIRN_OIDC_GROUPS_CLAIM: without it nobody gets in.")
     redirect_uri = f"{address}{SIGN_ON_PATH}/callback"
     client = Client(str(settings.oidc_client_id), settings.oidc_client_secret, redirect_uri, " ".join(scopes))
-    return SignOn(
-        Provider(issuer, client),
-        accounts,
-        OwnValues() if values is None else values,
-        title=settings.oidc_title,
-        address=address,
-        session_seconds=settings.oidc_session_hours * 3600,
-        claims=Claims(settings.oidc_username_claim, settings.oidc_groups_claim),
-        rules=Rules(settings.oidc_new_accounts, settings.oidc_link_names, groups),
-    )
+    return SignOn(Provider(issuer, client), accounts, values, settings, address=address)
 
 
 def routers(sign_on: SignOn | None, authenticator: Authenticator) -> tuple[APIRouter, ...]:
@@ -93,16 +82,16 @@ def _signing_in(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
     async def complete(request: Request) -> Response:
         answer = dict(request.query_params)
         try:
-            done = await run_in_threadpool(sign_on.complete, answer, request.cookies.get(COOKIE, ""))
+            account, linked = await run_in_threadpool(sign_on.complete, answer, request.cookies.get(COOKIE, ""))
         except SignInFailed as error:
             return await _refused(error, authenticator, sign_on)
         # Not a redirect: the browser would hold back the session's cookie, as the way here began at another site.
         page = TEMPLATES.get_template("signed_in.html").render()
         response = HTMLResponse(page, headers={"Cache-Control": "no-store"})
-        if not done.linked:
+        if not linked:
             seconds = sign_on.session_seconds
-            session = await authenticator.in_background(authenticator.open_session, done.account, seconds)
-            set_session(response, session, request, sign_on.session_seconds)
+            session = await authenticator.in_background(authenticator.open_session, account, seconds)
+            set_session(response, session, request, seconds)
         response.delete_cookie(COOKIE, path="/login", httponly=True, samesite="lax")
         return response
 

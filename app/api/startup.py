@@ -15,7 +15,6 @@ from app.api.changes import Changes
 from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
 from app.api.documents import Plain
 from app.api.machine import described_account, described_preferences
-from app.api.uploads import UploadLimits
 from app.api.writer_choice import described_writer
 from app.operations.metrics import Readiness
 from app.settings import Settings
@@ -27,9 +26,7 @@ from retrieval.library import Library
 SUGGESTED = 3
 
 
-def router(
-    settings: Settings, limits: UploadLimits, accounts: Accounts, changes: Changes, sign_on: SignOn | None = None
-) -> APIRouter:
+def router(settings: Settings, accounts: Accounts, changes: Changes, sign_on: SignOn | None) -> APIRouter:
     routes = api_routes()
 
     @routes.get("/first", tags=["machine"])
@@ -39,7 +36,7 @@ def router(
         return {
             "seen": changes.state(library),
             "account": described_account(library, accounts, sign_on),
-            "preferences": described_preferences(preferences, limits),
+            "preferences": described_preferences(preferences, settings),
             "writer": described_writer(settings, library),
             "documents": len(library.documents.list()),
             "suggestions": [one.to_dict() for one in library.descriptions.suggestions(SUGGESTED)],

@@ -29,6 +29,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.api.errors import Refused, describe
 from app.limits.fair_queue import FairQueue, QueueFull
+from app.settings import Settings
 from retrieval.errors import CairnError, Cancelled, UnknownKind
 from retrieval.extraction.formats import HEAD_BYTES, format_of
 from retrieval.library import Library
@@ -41,23 +42,11 @@ COPY_BYTES = 1 << 20
 STAGED_SECONDS = 24 * 3600.0
 MAX_NAME_LENGTH = 180
 LARGE_BYTES = 500_000
+STAGED_BYTES = 4_000_000_000  # of one user
 ESTIMATES_AT_ONCE = 2  # of either size, for different people; the sandbox bounds the processes in all
 ESTIMATED_SECONDS = 60.0  # after which another server estimates a file once more, as this one may have ended
 UNKNOWN_SECONDS, SWEEP_SECONDS = 3600.0, 600.0  # how long a file may be without a row; how often to look
 KIND = "upload"
-
-
-@dataclass(frozen=True)
-class UploadLimits:
-    """Bounds on the uploads of each user. Bytes, except `files` (sent and not started) and `jobs` (started and not
-    done)."""
-
-    file_bytes: int = 200_000_000
-    files: int = 100
-    jobs: int = 2000
-    staged_bytes: int = 4_000_000_000
-    library_bytes: int | None = None
-    free_disk_bytes: int = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -108,17 +97,17 @@ class Uploads:
     """The staging folder of one app. `library`, here and below: the view of the sender; for limits, the whole
     library."""
 
-    def __init__(self, library: Library, folder: Path, limits: UploadLimits):
-        self._library, self._folder, self.limits = library, folder, limits
+    def __init__(self, library: Library, settings: Settings):
+        self._library, self._folder, self.settings = library, settings.home / "uploads", settings
         replicas = library.replicas
         self._values, self._store = replicas.uploads, replicas.upload_files
         self._estimating: set[str] = set()  # by this server
         self._swept_at = -math.inf
         self._estimates, self._large_estimates = (
-            FairQueue(name, at_once=ESTIMATES_AT_ONCE, each_waiting=limits.files)
+            FairQueue(name, at_once=ESTIMATES_AT_ONCE, each_waiting=settings.max_uploads)
             for name in ("cairn-estimate", "cairn-large-estimate")
         )
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
 
     def close(self) -> None:
@@ -160,7 +149,7 @@ class Uploads:
         user_id = library.principal.user_id
         own = self._of(user_id)
         waiting, staged_bytes = len(own), sum(file.size_bytes for file in own)
-        if waiting >= self.limits.files:
+        if waiting >= self.settings.max_uploads:
             raise Refused(429, "too_many_files", f"{waiting} files are already waiting. Start or discard some first.")
         self._check_room(name)
         identity = secrets.token_hex(16)
@@ -276,7 +265,7 @@ class Uploads:
         return path
 
     def _check_jobs(self, library: Library) -> None:
-        if (waiting := library.jobs.num_active()) >= self.limits.jobs:
+        if (waiting := library.jobs.num_active()) >= self.settings.max_jobs:
             raise Refused(
                 429, "too_many_jobs", f"{waiting:,} of your documents are already waiting to be stored. Try later.", 60
             )
@@ -284,20 +273,18 @@ class Uploads:
     def check_room(self, name: str, size_bytes: int) -> None:
         """Raises Refused unless the disk of the staging folder has room for a file of this size."""
         free = shutil.disk_usage(self._folder).free
-        if free < self.limits.free_disk_bytes + size_bytes:
+        if free < self.settings.min_free_bytes + size_bytes:
             raise Refused(
                 507, "not_enough_space", f"{name}: only {free / 1e9:.1f} GB are free on the disk. Free some first."
             )
 
     def _check_room(self, name: str) -> None:
-        self.check_room(name, self.limits.file_bytes)
-        if self.limits.library_bytes is not None:
+        self.check_room(name, self.settings.max_upload_bytes)
+        if (quota := self.settings.max_library_bytes) is not None:
             used = sum(document.size_bytes for document in self._library.documents.list())
-            if used >= self.limits.library_bytes:
-                quota = self.limits.library_bytes / 1e9
-                raise Refused(
-                    507, "quota", f"{name}: the library has reached its {quota:.1f} GB. Delete documents first."
-                )
+            if used >= quota:
+                message = f"{name}: the library has reached its {quota / 1e9:.1f} GB. Delete documents first."
+                raise Refused(507, "quota", message)
 
     def _copy(self, stream: BinaryIO | BufferedIOBase, path: Path, name: str, staged_bytes: int) -> int:
         size = 0
@@ -305,10 +292,10 @@ class Uploads:
         with os.fdopen(descriptor, "wb") as out:
             while piece := stream.read(COPY_BYTES):
                 size += len(piece)
-                if size > self.limits.file_bytes:
-                    most = self.limits.file_bytes / 1e6
+                if size > self.settings.max_upload_bytes:
+                    most = self.settings.max_upload_bytes / 1e6
                     raise Refused(413, "too_large", f"{name} is larger than {most:,.0f} MB, the largest size accepted.")
-                if staged_bytes + size > self.limits.staged_bytes:
+                if staged_bytes + size > STAGED_BYTES:
                     raise Refused(429, "too_many_files", "The waiting files are too large in total. Start some first.")
                 out.write(piece)
         if size == 0:

@@ -79,28 +79,26 @@ def router(settings: Settings) -> APIRouter:
     return routes
 
 
-def _may_choose(settings: Settings, library: Library) -> bool:
-    return settings.writer is None and library.principal.is_administrator and _local(settings)
-
-
-def _local(settings: Settings) -> bool:
-    return for_this_machine_only(settings.host, settings.proxies)
-
-
 def _check_may_choose(settings: Settings, library: Library) -> None:
-    """Raises Refused."""
+    if refusal := _refusal(settings, library):
+        raise refusal
+
+
+def _refusal(settings: Settings, library: Library) -> Refused | None:
+    """Why this person may not choose."""
     if settings.writer is not None:
-        raise Refused(409, "fixed_writer", "The writer is set by CAIRN_WRITER, where the server was started.")
+        return Refused(409, "fixed_writer", "The writer is set by CAIRN_WRITER, where the server was started.")
     if not library.principal.is_administrator:
-        raise Refused(403, "not_yours", "Only the administrator can choose the writer, with CAIRN_WRITER.")
-    if not _local(settings):
-        raise Refused(
+        return Refused(403, "not_yours", "Only the administrator can choose the writer, with CAIRN_WRITER.")
+    if not for_this_machine_only(settings.host, settings.proxies):
+        return Refused(
             403, "not_here", "The writer is chosen here only on one person's own machine. Elsewhere use CAIRN_WRITER."
         )
+    return None
 
 
 def described_writer(settings: Settings, library: Library) -> Plain:
-    may_choose = _may_choose(settings, library)
+    may_choose = _refusal(settings, library) is None
     chosen = chosen_on_the_page(settings.home)
     plain: Plain = {
         "name": None,

@@ -119,7 +119,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
                 when_draining=[
                     lambda: readiness.become("stopping"),
                     ask_queue.drain,
-                    *([] if jobs is None else [jobs.stop_soon]),
+                    *([] if jobs is None else [lambda: jobs.stop(0.0)]),
                 ],
                 cut_short=ask_queue.close,
                 drain_seconds=settings.drain_seconds,
@@ -131,7 +131,7 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     import uvicorn
 
-    from app.http_security import DeclaredProxies
+    from app.http_security import declared_proxies
     from app.limits.connections import ConnectionLimits, allow_open_files, limited_protocol
 
     places = allow_open_files(settings.max_connections)
@@ -143,7 +143,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the app's own middleware removes those of others as well
-        http=limited_protocol(limits, DeclaredProxies(settings.proxies)),
+        http=limited_protocol(limits, declared_proxies(settings.proxies)),
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
 

@@ -15,10 +15,10 @@ from retrieval.library import Library
 from retrieval.types.answers import Answer
 from retrieval.types.records import Document
 
-_SPECIAL = {
+_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def as_text(document: Document, page: str = "") -> str:
@@ -33,14 +33,14 @@ def as_bibtex(document: Document, page: str = "") -> str:
     """One `@misc` entry. BibTeX reads years; biblatex also `date` and `langid`."""
     date = _first(document, "date")
     fields = {
-        "title": f"{{{_escaped(document.title)}}}",
-        "author": " and ".join(f"{{{_escaped(one)}}}" for one in document.properties.get("author", ())),
+        "title": f"{{{document.title.translate(_SPECIAL)}}}",
+        "author": " and ".join(f"{{{one.translate(_SPECIAL)}}}" for one in document.properties.get("author", ())),
         "year": date[:4],
         "date": date,
-        "language": _escaped(_first(document, "language")),
-        "keywords": _escaped(", ".join(document.properties.get("keyword", ()))),
-        "howpublished": _escaped(document.source),
-        "pages": _escaped(page),
+        "language": _first(document, "language").translate(_SPECIAL),
+        "keywords": ", ".join(document.properties.get("keyword", ())).translate(_SPECIAL),
+        "howpublished": document.source.translate(_SPECIAL),
+        "pages": page.translate(_SPECIAL),
     }
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
     return "\n".join([f"@misc{{{key_of(document)},", *lines, "}"])
@@ -92,7 +92,3 @@ def _first(document: Document, name: str) -> str:
 
 def _ascii(text: str) -> str:
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)

@@ -33,12 +33,6 @@ class _Task:
     future: Future[Any]
     call: Callable[[], Any]
 
-    def run(self) -> None:
-        try:
-            self.future.set_result(self.call())
-        except BaseException as error:  # whoever waits for the result raises it
-            self.future.set_exception(error)
-
 
 class FairQueue:
     """At most `at_once` tasks run, `each_at_once` of one person; `each_waiting` of one person may wait, `waiting` in
@@ -133,7 +127,9 @@ class FairQueue:
 
     def _work(self, task: _Task) -> None:
         try:
-            task.run()
+            task.future.set_result(task.call())
+        except BaseException as error:  # whoever waits for the result raises it
+            task.future.set_exception(error)
         finally:
             with self._lock:
                 self._running[task.person] -= 1

@@ -3,7 +3,7 @@
 - An attempt is counted when it begins, and taken back if it was right: a hundred at the same moment are a hundred.
 - A user who signed in to an account from an address before is counted for that pair only: nobody can lock them out by
   guessing from elsewhere, or at another account from the same address.
-- Servers of one library count together: attempts are in `SharedValues`.
+- Servers of one library count together: attempts are in `retrieval.replicas`.
 - Not the package `limits`: it has fixed quotas, so five typing errors would lock a user out for minutes.
 """
 
@@ -13,10 +13,9 @@ import hashlib
 import ipaddress
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
-from app.shared_values import SharedValues
+from retrieval.replicas import CatalogueValues
 
 FREE_ATTEMPTS = 5
 """Of one address at one account, and wrong tokens of one address."""
@@ -54,18 +53,14 @@ Counted = Mapping[str, tuple[str, float]]
 KIND = "attempt"
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One that began; `keys` are what it was counted under."""
-
-    pair: Key
-    keys: tuple[Key, ...]
+Attempt = tuple[Key, ...]
+"""What one that began was counted under: the pair of account and address, perhaps each of them."""
 
 
 class SignInLimit:
     """Beyond the free attempts one must wait after each, longer each time. Thread-safe."""
 
-    def __init__(self, values: SharedValues):
+    def __init__(self, values: CatalogueValues):
         self._values = values
 
     def begin(self, account: str, address: str) -> Attempt:
@@ -76,24 +71,24 @@ class SignInLimit:
         found: list[Attempt] = []
 
         def count(kept: Mapping[str, str], now: float) -> Counted:
-            keys = (pair,) if _name(("known", *pair)) in kept else (pair, *elsewhere)
-            found[:] = [Attempt(pair, keys)]
-            return _counted(kept, now, keys)
+            found[:] = [(pair,) if _name(("known", *pair)) in kept else (pair, *elsewhere)]
+            return _counted(kept, now, found[0])
 
         self._change((pair, ("known", *pair), *elsewhere), count)
         return found[0]
 
     def succeeded(self, attempt: Attempt) -> None:
         """It was right."""
+        pair, *others = attempt
 
         def give_back(kept: Mapping[str, str], now: float) -> Counted:
-            changed = {_name(("known", *attempt.pair)): ("1", KNOWN_SECONDS), _name(attempt.pair): ("[0, 0]", 0.0)}
-            for key in attempt.keys[1:]:
+            changed = {_name(("known", *pair)): ("1", KNOWN_SECONDS), _name(pair): ("[0, 0]", 0.0)}
+            for key in others:
                 count, last = _failures(kept, key, now)
                 changed[_name(key)] = (json.dumps([max(0, count - 1), last]), ATTEMPT_WINDOW_SECONDS)
             return changed
 
-        self._values.change(KIND, [_name(key) for key in attempt.keys], give_back)
+        self._values.change(KIND, [_name(key) for key in attempt], give_back)
 
     def wrong_token(self, address: str) -> None:
         """Count a wrong token. Raises TooManyAttempts where they come too fast; right ones are never held up."""

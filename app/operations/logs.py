@@ -36,10 +36,6 @@ class JsonLines(logging.Formatter):
         return json.dumps(line | getattr(record, "fields", {}), ensure_ascii=False)
 
 
-def formatter(log_format: LogFormat) -> logging.Formatter:
-    return JsonLines() if log_format == "json" else logging.Formatter(TEXT_FORMAT)
-
-
 def log_to(folder: Path | None, log_format: LogFormat) -> None:
     """To standard error, and in `folder` to files of bounded size."""
     handlers: list[logging.Handler] = [logging.StreamHandler()]
@@ -51,7 +47,7 @@ def log_to(folder: Path | None, log_format: LogFormat) -> None:
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     for handler in handlers:
-        handler.setFormatter(formatter(log_format))
+        handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(TEXT_FORMAT))
         root.addHandler(handler)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)

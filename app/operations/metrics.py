@@ -39,10 +39,6 @@ class Readiness:
     def state(self) -> State:
         return self._state
 
-    @property
-    def stopping(self) -> bool:
-        return self._state == "stopping"
-
     def become(self, state: State) -> None:
         with self._lock:
             if self._state != "stopping":
@@ -62,33 +58,26 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.questions = Counter(
-            "cairn_questions", "Questions that were answered, by outcome.", ["outcome"], registry=self.registry
-        )
+        self.questions = self._counter("cairn_questions", "Questions that were answered, by outcome.", "outcome")
         self.waited = self._seconds("cairn_question_wait_seconds", "From a question's arrival until work on it began.")
         self.first_word = self._seconds("cairn_first_word_seconds", "From a question's arrival until its first word.")
         self.answered = self._seconds("cairn_answer_seconds", "From a question's arrival until its stored answer.")
-        self.requests = Counter(
-            "cairn_http_requests", "Requests, by route.", ["method", "route", "status"], registry=self.registry
+        self.requests = self._counter("cairn_http_requests", "Requests, by route.", "method", "route", "status")
+        self.request_seconds = self._seconds(
+            "cairn_http_request_seconds", "From a request's head until its answer's head.", "route"
         )
-        self.request_seconds = Histogram(
-            "cairn_http_request_seconds",
-            "From a request's head until its answer's head.",
-            ["route"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.log_records = Counter(
-            "cairn_log_records", "Warnings and errors in the log.", ["level"], registry=self.registry
-        )
+        self.log_records = self._counter("cairn_log_records", "Warnings and errors in the log.", "level")
         for outcome in OUTCOMES:  # so that a rate can be taken from the first one on
             self.questions.labels(outcome)
         for level in ("warning", "error"):
             self.log_records.labels(level)
         ProcessCollector(registry=self.registry)
 
-    def _seconds(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, buckets=SECONDS, registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _seconds(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=SECONDS, registry=self.registry)
 
     def watch(
         self,

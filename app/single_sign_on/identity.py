@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,41 +39,31 @@ class Identity:
     groups: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class Claims:
-    """Names of the claims that are read."""
-
-    username: str
-    groups: str | None
-
-
 def identity_of(
-    provider: Provider, tokens: Mapping[str, Any], *, nonce: str, names: Claims, now: Callable[[], float] = time.time
+    provider: Provider, tokens: Mapping[str, Any], *, nonce: str, username_claim: str, groups_claim: str | None
 ) -> Identity:
     """Who signed in, from what their code was exchanged for. Raises SignInFailed."""
     token, access_token = str(tokens["id_token"]), tokens.get("access_token")
-    claims = checked_claims(provider, token, nonce=nonce, now=now)
+    claims = checked_claims(provider, token, nonce=nonce)
     if isinstance(access_token, str) and "at_hash" in claims:
         _check_access_token(token, claims["at_hash"], access_token)
-    missing = names.username not in claims or (names.groups is not None and names.groups not in claims)
+    missing = username_claim not in claims or (groups_claim is not None and groups_claim not in claims)
     if missing and isinstance(access_token, str):
         more = provider.user_info(access_token)
         if more and more.get("sub") != claims["sub"]:
             raise _refused("the user info is of somebody else")
         claims = {**more, **claims}
-    username = claims.get(names.username)
+    username = claims.get(username_claim)
     return Identity(
         provider.issuer,
         claims["sub"],
         username if isinstance(username, str) else "",
-        _names(claims, names.username),
-        _groups(claims, names.groups),
+        _names(claims, username_claim),
+        _groups(claims, groups_claim),
     )
 
 
-def checked_claims(
-    provider: Provider, token: str, *, nonce: str, now: Callable[[], float] = time.time
-) -> dict[str, Any]:
+def checked_claims(provider: Provider, token: str, *, nonce: str) -> dict[str, Any]:
     """The claims of an ID token that is signed, meant for this client and this sign-in, and valid now. Raises
     SignInFailed."""
     if len(token) > MAX_TOKEN_BYTES:
@@ -82,7 +71,6 @@ def checked_claims(
     try:
         claims = _signed_claims(provider, token)
         jwt.JWTClaimsRegistry(
-            now=lambda: int(now()),
             leeway=CLOCK_SKEW_SECONDS,
             iss={"essential": True, "value": provider.issuer},
             sub={"essential": True},

@@ -33,6 +33,14 @@ KEPT_SECONDS = 3600.0
 KEYS_AGAIN_SECONDS = 30.0
 AGAIN_SECONDS = 10.0  # after a failure
 MAX_ANSWER_BYTES = 1_000_000
+ADDRESSES = {
+    "authorization_endpoint": True,
+    "token_endpoint": True,
+    "jwks_uri": True,
+    "userinfo_endpoint": False,
+    "end_session_endpoint": False,
+}
+"""Those of a description that are used, and whether it must have them."""
 
 
 class SignInFailed(Exception):
@@ -41,20 +49,6 @@ class SignInFailed(Exception):
     def __init__(self, message: str, detail: str = ""):
         super().__init__(message)
         self.detail = detail
-
-
-@dataclass(frozen=True)
-class Description:
-    """What `/.well-known/openid-configuration` says, as far as it is used."""
-
-    authorization_endpoint: str
-    token_endpoint: str
-    jwks_uri: str
-    userinfo_endpoint: str | None
-    end_session_endpoint: str | None
-    posts_secret: bool
-    names_itself: bool
-    """Whether its answers say which issuer they come from (RFC 9207)."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +67,13 @@ class Provider:
     def __init__(self, issuer: str, client: Client, *, clock: Callable[[], float] = time.monotonic):
         self.issuer, self.client, self._clock = issuer, client, clock
         self._lock = threading.Lock()
-        self._described: tuple[float, Description] | None = None
+        self._described: tuple[float, dict[str, Any]] | None = None
         self._keys: tuple[float, list[Key]] | None = None
         self._failed_at = float("-inf")
 
-    def description(self) -> Description:
-        """Raises SignInFailed where the provider does not answer, or is another one."""
+    def description(self) -> dict[str, Any]:
+        """What `/.well-known/openid-configuration` says; its `ADDRESSES` were checked. Raises SignInFailed where the
+        provider does not answer, or is another one."""
         with self._lock:
             now = self._clock()
             if self._described is None or now - self._described[0] > KEPT_SECONDS:
@@ -94,7 +89,7 @@ class Provider:
     def signing_keys(self, *, unknown: bool = False) -> list[Key]:
         """The provider's keys for signatures. `unknown`: a token names a key that was not among them, so they are
         fetched again. Raises SignInFailed."""
-        uri = self.description().jwks_uri
+        uri = self.description()["jwks_uri"]
         with self._lock:
             age = float("inf") if self._keys is None else self._clock() - self._keys[0]
             if age > (KEYS_AGAIN_SECONDS if unknown else KEPT_SECONDS):
@@ -106,7 +101,7 @@ class Provider:
         """Where the browser goes to sign in. Raises SignInFailed."""
         with self._client() as client:
             address, _ = client.create_authorization_url(
-                self.description().authorization_endpoint, state=state, nonce=nonce, code_verifier=verifier
+                self.description()["authorization_endpoint"], state=state, nonce=nonce, code_verifier=verifier
             )
             return str(address)
 
@@ -114,7 +109,7 @@ class Provider:
         """What the code is exchanged for. Raises SignInFailed."""
         try:
             with self._client() as client:
-                token = client.fetch_token(self.description().token_endpoint, code=code, code_verifier=verifier)
+                token = client.fetch_token(self.description()["token_endpoint"], code=code, code_verifier=verifier)
         except (AuthlibBaseError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
             # authlib asks with httpx2, and looks into whatever JSON comes
             raise SignInFailed("The sign-in service did not accept this sign-in. Try again.", str(error)) from error
@@ -124,13 +119,14 @@ class Provider:
 
     def user_info(self, access_token: str) -> dict[str, Any]:
         """More claims about whom the token is of; empty where the provider has no such address. Raises SignInFailed."""
-        endpoint = self.description().userinfo_endpoint
+        endpoint = self.description().get("userinfo_endpoint")
         return {} if endpoint is None else self._get(endpoint, {"Authorization": f"Bearer {access_token}"})
 
     def _client(self) -> OAuth2Client:
         secret = self.client.secret
         method = "none" if secret is None else "client_secret_basic"
-        if secret is not None and self.description().posts_secret:
+        accepted = self.description().get("token_endpoint_auth_methods_supported", [method])
+        if secret is not None and isinstance(accepted, list) and method not in accepted:
             method = "client_secret_post"
         return OAuth2Client(
             self.client.id, secret, token_endpoint_auth_method=method, scope=self.client.scopes,
@@ -139,28 +135,15 @@ class Provider:
             headers=PLAIN, event_hooks=at_most(MAX_ANSWER_BYTES),
         )  # fmt: skip
 
-    def _fetch_description(self) -> Description:
+    def _fetch_description(self) -> dict[str, Any]:
         said = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != self.issuer:
             raise _wrong(f"it calls itself {said.get('issuer')!r}, not {self.issuer!r}")
-        methods = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        return Description(
-            self._address(said, "authorization_endpoint") or "",
-            self._address(said, "token_endpoint") or "",
-            self._address(said, "jwks_uri") or "",
-            self._address(said, "userinfo_endpoint", needed=False),
-            self._address(said, "end_session_endpoint", needed=False),
-            posts_secret=isinstance(methods, list) and "client_secret_basic" not in methods,
-            names_itself=said.get("authorization_response_iss_parameter_supported") is True,
-        )
-
-    def _address(self, said: dict[str, Any], name: str, *, needed: bool = True) -> str | None:
-        address = said.get(name)
-        if address is None and not needed:
-            return None
-        if not isinstance(address, str) or not trustworthy(address):
-            raise _wrong(f"its {name} is {address!r}")
-        return address
+        for name, needed in ADDRESSES.items():
+            address = said.get(name)
+            if (needed or address is not None) and not (isinstance(address, str) and trustworthy(address)):
+                raise _wrong(f"its {name} is {address!r}")
+        return said
 
     def _get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """A JSON object."""

@@ -9,27 +9,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import secrets
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any
 
+from app.auth import token_digest
 from app.limits.sign_in_limit import network_of
-from app.shared_values import SharedValues
-from app.single_sign_on.identity import Claims, Identity, identity_of
+from app.settings import Settings
+from app.single_sign_on.identity import Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.accounts import NAME, Accounts
 from retrieval.errors import InvalidRequest, NotFound
-from retrieval.types.serialisation import Record
+from retrieval.replicas import CatalogueValues
 from storage.records import User
 
 BEGUN_SECONDS = 600.0
 KIND = "sign-in"
 MAX_BEGUN, MAX_BEGUN_EACH = 5000, 20
 MAX_SAME_NAMES = 100
+NAMES_ITSELF = (
+    "authorization_response_iss_parameter_supported"  # whether answers say which issuer they are of (RFC 9207)
+)
 STALE = "This sign-in took too long, was used already, or was begun in another browser. Begin again."
 REFUSALS = {
     "access_denied": "The sign-in service did not let you in, or you stopped there.",
@@ -39,53 +40,16 @@ REFUSALS = {
 }
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Who gets an account. `allowed_groups`: of which one must be in one, unless empty."""
-
-    new_accounts: bool = True
-    link_names: bool = False
-    allowed_groups: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Begun(Record):
-    """A sign-in that waits for the provider's answer, which may reach another server. `browser`: digest of the cookie's
-    secret; `user_id`: the account to be linked."""
-
-    browser: str
-    nonce: str = field(repr=False)
-    verifier: str = field(repr=False)
-    user_id: str | None
-
-
-@dataclass(frozen=True)
-class SignedIn:
-    """`linked`: an account that was signed in already; no session is needed."""
-
-    account: User
-    linked: bool
-
-
 class SignOn:
-    """`title`: what the provider is called on the page; `address`: the origin under which people open this server."""
+    """Who gets an account, and what people and groups are called, is up to the settings (`oidc_...`). `address`: the
+    origin under which people open this server."""
 
     def __init__(
-        self,
-        provider: Provider,
-        accounts: Accounts,
-        values: SharedValues,
-        *,
-        title: str,
-        address: str,
-        session_seconds: float,
-        claims: Claims,
-        rules: Rules,
-        now: Callable[[], float] = time.time,
+        self, provider: Provider, accounts: Accounts, values: CatalogueValues, settings: Settings, *, address: str
     ):
-        self.title, self.address, self.session_seconds = title, address, session_seconds
-        self._provider, self._accounts, self._claims, self._rules = provider, accounts, claims, rules
-        self._values, self._now = values, now
+        self.title, self.session_seconds = settings.oidc_title, settings.oidc_session_hours * 3600
+        self.address = address
+        self._provider, self._accounts, self._values, self._settings = provider, accounts, values, settings
 
     def begin(self, client: str, user_id: str | None = None) -> tuple[str, str]:
         """(the provider's address for this sign-in, secret for the browser's cookie). Raises SignInFailed."""
@@ -94,17 +58,19 @@ class SignOn:
         address = self._provider.authorization_address(state=state, nonce=nonce, verifier=verifier)
         if self._values.count(KIND) >= MAX_BEGUN:
             raise SignInFailed("Too many people are signing in. Try again in a few minutes.", "too many were begun")
-        begun = json.dumps(Begun(_digest(browser), nonce, verifier, user_id).to_dict())
+        secret = {"browser": token_digest(browser), "nonce": nonce, "verifier": verifier}
+        begun = json.dumps(secret | {"user_id": user_id})  # the provider's answer may reach another server
         # Who begins again and again loses their own older ones, and nobody else's.
         network = network_of(client)
-        self._values.put(KIND, _digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
+        self._values.put(KIND, token_digest(state), begun, seconds=BEGUN_SECONDS, owner=network, most=MAX_BEGUN_EACH)
         return address, browser
 
-    def complete(self, answer: dict[str, str], browser: str) -> SignedIn:
-        """What the provider had the browser bring: `code` or `error`, `state`, perhaps `iss`. Raises SignInFailed."""
+    def complete(self, answer: dict[str, str], browser: str) -> tuple[User, bool]:
+        """What the provider had the browser bring: `code` or `error`, `state`, perhaps `iss`. Returns the account, and
+        whether it was signed in already, to be linked, so that no session is needed. Raises SignInFailed."""
         begun = self._taken(answer.get("state", ""), browser)
         issuer = answer.get("iss")
-        if issuer is None and self._provider.description().names_itself:
+        if issuer is None and self._provider.description().get(NAMES_ITSELF) is True:
             raise SignInFailed(STALE, "the answer does not name its issuer")
         if issuer not in (None, self._provider.issuer):
             raise SignInFailed(STALE, f"the answer is of another issuer: {issuer!r}")
@@ -114,37 +80,43 @@ class SignOn:
             )
         if not answer.get("code"):
             raise SignInFailed(STALE, "no code")
-        tokens = self._provider.tokens(answer["code"], begun.verifier)
-        identity = identity_of(self._provider, tokens, nonce=begun.nonce, names=self._claims, now=self._now)
+        tokens = self._provider.tokens(answer["code"], begun["verifier"])
+        identity = identity_of(
+            self._provider,
+            tokens,
+            nonce=begun["nonce"],
+            username_claim=self._settings.oidc_username_claim,
+            groups_claim=self._settings.oidc_groups_claim,
+        )
         self._check_groups(identity)
-        account = self._linked(identity, begun.user_id) if begun.user_id else self._account(identity)
+        account = self._linked(identity, begun["user_id"]) if begun["user_id"] else self._account(identity)
         self._accounts.set_groups(account, identity.groups or ())
-        return SignedIn(account, begun.user_id is not None)
+        return account, begun["user_id"] is not None
 
     def is_linked(self, account: User) -> bool:
         return account.subject is not None and account.issuer == self._provider.issuer
 
     def end_address(self) -> str | None:
         """Where people end their session at the provider; None where it has no such address. Raises SignInFailed."""
-        return self._provider.description().end_session_endpoint
+        return self._provider.description().get("end_session_endpoint")
 
     @property
     def client_id(self) -> str:
         return self._provider.client.id
 
-    def _taken(self, state: str, browser: str) -> Begun:
+    def _taken(self, state: str, browser: str) -> dict[str, Any]:
         """What was begun under this state; it serves once, whatever comes of it."""
-        key = _digest(state)
+        key = token_digest(state)
         found, _ = self._values.read(KIND, [key])
-        begun = Begun.from_dict(json.loads(found[key])) if found else None
-        if begun is None or not hmac.compare_digest(begun.browser, _digest(browser)):
+        begun: dict[str, Any] | None = json.loads(found[key]) if found else None
+        if begun is None or not hmac.compare_digest(begun["browser"], token_digest(browser)):
             raise SignInFailed(STALE, "unknown state, too late, or another browser")
         if self._values.take(KIND, key) is None:
             raise SignInFailed(STALE, "used already")
         return begun
 
     def _check_groups(self, identity: Identity) -> None:
-        allowed = self._rules.allowed_groups
+        allowed = allowed_groups(self._settings)
         if allowed and not allowed.intersection(identity.groups or ()):
             raise SignInFailed("Your groups do not open this server. Ask its administrator.", f"{identity.groups}")
 
@@ -163,7 +135,7 @@ class SignOn:
             return account
         same = self._named(identity.names[0]) if identity.names else None
         if same is not None and same.subject is None:
-            if self._rules.link_names and identity.username == same.name:
+            if self._settings.oidc_link_names and identity.username == same.name:
                 return self._link(same, identity)
             raise SignInFailed(
                 f"There is an account {same.name} here that is not linked to yours at {self.title}. If it is yours, "
@@ -171,7 +143,7 @@ class SignOn:
                 f"“Link to {self.title}” in your account. Or ask the administrator.",
                 _how_to_link(identity, same.name),
             )
-        if not self._rules.new_accounts:
+        if not self._settings.oidc_new_accounts:
             raise SignInFailed(
                 f"You have no account here. Ask the administrator to link one to you ({identity.subject}).",
                 _how_to_link(identity, "NAME"),
@@ -211,9 +183,10 @@ class SignOn:
             return None
 
 
+def allowed_groups(settings: Settings) -> frozenset[str]:
+    """Of which somebody must be in one, unless it is empty."""
+    return frozenset(name.strip() for name in settings.oidc_allowed_groups.split(",") if name.strip())
+
+
 def _how_to_link(identity: Identity, name: str) -> str:
     return f"`cairn user link {name} --subject {identity.subject}` links an account to this person"
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -19,21 +19,15 @@ from pathlib import Path
 
 from app.web import gradio_styles
 from retrieval.extraction.formats import FORMATS
-from retrieval.types.answers import (
-    EARLIER_VERSION,
-    FOR_WRITERS,
-    FROM_ITSELF,
-    ONE_SENTENCE,
-    OUTCOMES,
-    QUOTED_INSTEAD,
-    SET_ASIDE,
-    WHO_CHOSE,
-    WRITER_SET_UP,
-)
+from retrieval.types import answers
 
 STATIC = Path(__file__).parent / "static"
 _MARK = STATIC / "mark.svg"
 STYLES = ("frame.css", "cairn.css", "writer.css")
+WORDS = (
+    "OUTCOMES", "WHO_CHOSE", "FROM_ITSELF", "EARLIER_VERSION", "FOR_WRITERS", "ONE_SENTENCE", "WRITER_SET_UP",
+    "QUOTED_INSTEAD", "SET_ASIDE",
+)  # fmt: skip
 
 _IMPORT = re.compile(r'^import \{(?P<names>[^}]*)\} from "\./(?P<module>[\w-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (?P<name>\w+))", re.MULTILINE)
@@ -126,16 +120,7 @@ def _of(module: str) -> str:
 def page_words() -> str:
     """The module `words.js`: what `retrieval.types.answers` and the table of formats say, the mark, and which style
     sheets Gradio has."""
-    values = {
-        "OUTCOMES": OUTCOMES,
-        "WHO_CHOSE": WHO_CHOSE,
-        "FROM_ITSELF": FROM_ITSELF,
-        "EARLIER_VERSION": EARLIER_VERSION,
-        "FOR_WRITERS": FOR_WRITERS,
-        "ONE_SENTENCE": ONE_SENTENCE,
-        "WRITER_SET_UP": WRITER_SET_UP,
-        "QUOTED_INSTEAD": QUOTED_INSTEAD,
-        "SET_ASIDE": SET_ASIDE,
+    values = {name: getattr(answers, name) for name in WORDS} | {
         "DRAWN_KINDS": [each.kind for each in FORMATS if each.drawn],
         "CELL_KINDS": [each.kind for each in FORMATS if each.cells],
         "KIND_OF_SUFFIX": {suffix: each.kind for each in FORMATS for suffix in each.suffixes},

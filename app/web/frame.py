@@ -22,10 +22,9 @@ from app.preferences import MAX_ANSWER_TOKENS, MAX_TOP_K, PreferenceFile, Prefer
 from app.web.bundle import page_assets
 from retrieval.types.answers import WRITTEN_TOKENS
 
+# Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css.
 SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 MONO = ("ui-monospace", "Consolas", "monospace")
-# Gradio puts this behind its styles once it has begun (ours stand before them, see `bundle.own_page`).
-STYLE_AGAIN = '<link rel="stylesheet" href="./ui/{style}">'
 VOTER_CHOICES = [
     ("Together (fastest, default)", "group"),
     ("Each for itself", "head"),
@@ -48,8 +47,9 @@ def mount_ui(app: FastAPI, *, preferences: PreferenceFolder, home: Path, own_wor
         app,
         build_blocks(preferences, own_words),
         path="/",
-        theme=_theme(),
-        head=STYLE_AGAIN.format(style=page_assets()[1].name),
+        theme=gr.themes.Base(font=SANS, font_mono=MONO),
+        # Behind Gradio's styles, once it has begun (ours stand before them, see `bundle.own_page`).
+        head=f'<link rel="stylesheet" href="./ui/{page_assets()[1].name}">',
         show_error=False,
         run_history=False,
         footer_links=[],
@@ -165,11 +165,6 @@ def saved_note(field: str, now: Preferences) -> str:
         "low_share": f"a warning below {now.low_share:.0%}",
     }
     return f"Saved: {words[field]}."
-
-
-def _theme() -> gr.themes.Base:
-    """Fonts of the reader's own system, so that no font file is fetched; colours are set in frame.css."""
-    return gr.themes.Base(font=SANS, font_mono=MONO)
 
 
 def _keep_gradio_private(folder: Path) -> None:

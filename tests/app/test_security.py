@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 from app.api import build_app
 from app.auth import (
     SESSION_SECONDS,
-    Authenticator,
     WrongPassword,
     check_binding,
     fresh_password,
@@ -24,8 +23,10 @@ from app.errors import SettingsError
 from app.http_security import GRADIO_PATHS, OWN_PATHS, content_policy
 from app.preferences import PreferenceFolder
 from app.settings import Settings
+from storage.blobs.files import FileBlobs
 from storage.records import ADMINISTRATOR
 from tests.app.limits.test_sign_in import Clock
+from tests.app.own_values import authenticator
 from tests.app.serving import BEARER, OWNER_TOKEN, let_in, settings_for
 from tests.app.small_library import without_model
 
@@ -80,9 +81,9 @@ class TestBinding:
 
     def test_short_secrets_are_refused(self) -> None:
         with pytest.raises(ValueError, match="too short"):
-            Authenticator(password="short")
+            authenticator(password="short")
         with pytest.raises(ValueError, match="too short"):
-            Authenticator(token="short")
+            authenticator(token="short")
 
 
 class TestTheOwnersToken:
@@ -159,30 +160,30 @@ class TestTheOwnersToken:
 class TestAccess:
     def test_the_password_opens_a_session_that_ends(self) -> None:
         clock = Clock()
-        authenticator = Authenticator(password=PASSWORD, clock=clock)
-        session = authenticator.log_in(PASSWORD, "a").result()
-        assert authenticator.principal_of_session(session) == ADMINISTRATOR
-        assert authenticator.principal_of_session("x") is None and authenticator.principal_of_session(None) is None
+        signing = authenticator(password=PASSWORD, clock=clock)
+        session = signing.log_in(PASSWORD, "a").result()
+        assert signing.principal_of_session(session) == ADMINISTRATOR
+        assert signing.principal_of_session("x") is None and signing.principal_of_session(None) is None
         clock.now += SESSION_SECONDS + 1
-        assert authenticator.principal_of_session(session) is None
+        assert signing.principal_of_session(session) is None
 
     def test_signing_out_ends_a_session(self) -> None:
-        authenticator = Authenticator(password=PASSWORD)
-        session = authenticator.log_in(PASSWORD, "a").result()
-        authenticator.log_out(session)
-        assert authenticator.principal_of_session(session) is None
+        signing = authenticator(password=PASSWORD)
+        session = signing.log_in(PASSWORD, "a").result()
+        signing.log_out(session)
+        assert signing.principal_of_session(session) is None
 
     def test_a_password_may_be_given_as_argon2_hash(self) -> None:
         from argon2 import PasswordHasher
 
-        authenticator = Authenticator(password=PasswordHasher().hash(PASSWORD))
-        assert authenticator.log_in(PASSWORD, "a").result()
+        signing = authenticator(password=PasswordHasher().hash(PASSWORD))
+        assert signing.log_in(PASSWORD, "a").result()
         with pytest.raises(WrongPassword):
-            authenticator.log_in("wrong password", "a").result()
+            signing.log_in("wrong password", "a").result()
 
     def test_the_password_is_not_kept_in_plain(self) -> None:
-        assert PASSWORD not in str(vars(Authenticator(password=PASSWORD))) and TOKEN not in str(
-            vars(Authenticator(token=TOKEN))
+        assert PASSWORD not in str(vars(authenticator(password=PASSWORD))) and TOKEN not in str(
+            vars(authenticator(token=TOKEN))
         )
 
 
@@ -396,7 +397,7 @@ class TestGradio:
         from app.web.frame import _controls
 
         with gr.Blocks() as drawn:
-            preferences = PreferenceFolder(tmp_path)
+            preferences = PreferenceFolder(FileBlobs(tmp_path))
             _controls(preferences, preferences.of(ADMINISTRATOR).current, own_words=True)
         config = drawn.get_config_file()
         settings = {

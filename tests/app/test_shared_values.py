@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from app.shared_values import OwnValues, SharedValues
 from retrieval.replicas import CatalogueValues
 from storage.catalogue import Catalogue
 from storage.catalogue.database import Database
+from tests.app.own_values import OwnValues
 
 
 @pytest.fixture(params=["own", "sqlite", "postgresql"])
-def values(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedValues]:
+def values(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogueValues]:
     if request.param == "own":
         yield OwnValues()
         return
@@ -28,7 +28,7 @@ def values(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedVal
         databases.give_back()
 
 
-def test_a_value_is_kept_for_its_time_and_taken_once(values: SharedValues) -> None:
+def test_a_value_is_kept_for_its_time_and_taken_once(values: CatalogueValues) -> None:
     values.put("session", "a", "1", seconds=60)
     values.put("session", "b", "2", seconds=0)
     values.put("upload", "a", "3", seconds=60)
@@ -40,14 +40,14 @@ def test_a_value_is_kept_for_its_time_and_taken_once(values: SharedValues) -> No
     assert values.read("upload", ["a"])[0] == {"a": "3"}
 
 
-def test_of_one_owner_the_newest_are_kept_and_others_are_left_alone(values: SharedValues) -> None:
+def test_of_one_owner_the_newest_are_kept_and_others_are_left_alone(values: CatalogueValues) -> None:
     values.put("session", "ben", "x", seconds=60, owner="ben", most=2)
     for number in range(4):
         values.put("session", str(number), "x", seconds=60 + number, owner="ann", most=2)
     assert set(values.read("session", ["ben", "0", "1", "2", "3"])[0]) == {"ben", "2", "3"}
 
 
-def test_changes_of_one_value_come_one_after_the_other(values: SharedValues) -> None:
+def test_changes_of_one_value_come_one_after_the_other(values: CatalogueValues) -> None:
     def more(kept: dict[str, str], _now: float) -> dict[str, tuple[str, float]]:
         return {"a": (json.dumps(json.loads(kept.get("a", "0")) + 1), 60)}
 
@@ -56,7 +56,7 @@ def test_changes_of_one_value_come_one_after_the_other(values: SharedValues) -> 
     assert values.read("attempt", ["a"])[0] == {"a": "12"}
 
 
-def test_a_change_that_is_refused_changes_nothing(values: SharedValues) -> None:
+def test_a_change_that_is_refused_changes_nothing(values: CatalogueValues) -> None:
     def refuse(_kept: object, _now: float) -> dict[str, tuple[str, float]]:
         raise ValueError("no")
 

@@ -23,6 +23,7 @@ from app.api import build_app, changes
 from app.api.errors import Refused
 from app.api.questions import AskQueue
 from app.auth import fresh_token
+from app.operations.metrics import Metrics
 from retrieval.library import Library
 from tests.app.api_client import events
 from tests.app.serving import settings_for
@@ -327,8 +328,8 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
     assert belongings() == before
 
 
-def test_a_running_answer_is_stopped_by_who_asked_only() -> None:
-    ask_queue, event = AskQueue(1), threading.Event()
+def test_a_running_answer_is_stopped_by_who_asked_only(tmp_path: Path) -> None:
+    ask_queue, event = AskQueue(settings_for(tmp_path), Metrics(), lambda message: False), threading.Event()
     ask_queue._stops["a"] = "user", event
     for stranger in (None, "other"):
         with pytest.raises(Refused):

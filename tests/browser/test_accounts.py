@@ -98,7 +98,7 @@ def test_a_collection_is_shared_with_a_person_and_taken_back(
 
 
 def test_settings_are_ones_own_and_the_note_says_what_is_stored(
-    url: str, open_tab: Callable[..., Any], library: Library, tmp_path: Path, watch: Any
+    url: str, open_tab: Callable[..., Any], library: Library, watch: Any
 ) -> None:
     page = open_tab(f"{url}/#/settings")
     sign_in(page, "ann")
@@ -110,9 +110,11 @@ def test_settings_are_ones_own_and_the_note_says_what_is_stored(
         number.press("Enter")
         expect(page.locator("#setting-state")).to_have_text(f"Saved: {blocks} parts read at a time.")
         user = library.accounts.get("ann")
-        stored = PreferenceFolder(tmp_path / "home").of(Principal(user.id, "ann")).current
+        stored = PreferenceFolder(library.replicas.blobs).of(Principal(user.id, "ann")).current
         assert stored.top_k == int(blocks), "what the note says is on disk when it is said"
-    assert PreferenceFolder(tmp_path / "home").of(Principal(library.accounts.get("ben").id, "ben")).current.top_k == 8
+    assert (
+        PreferenceFolder(library.replicas.blobs).of(Principal(library.accounts.get("ben").id, "ben")).current.top_k == 8
+    )
 
 
 def test_signing_out_and_a_new_password(url: str, open_tab: Callable[..., Any], watch: Any) -> None:

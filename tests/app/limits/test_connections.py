@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api import build_app
-from app.http_security import DeclaredProxies
+from app.http_security import declared_proxies
 from app.limits.connections import PROBE_ROOM, ConnectionLimits, limited_protocol
 from retrieval.library import Library
 from tests.app.serving import BEARER, served, settings_for
@@ -94,7 +94,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
     routes = [Route("/hello", hello), Route("/healthz", well), Route("/hold", hold), Route("/large", large)]
     app = Starlette(routes=[*routes, Route("/length", length, methods=["POST"])])
-    protocol = limited_protocol(LIMITS, DeclaredProxies(getattr(request, "param", "")))
+    protocol = limited_protocol(LIMITS, declared_proxies(getattr(request, "param", "")))
     with served(app, http=protocol) as url:
         server = Server(url, held)
         yield server

@@ -11,12 +11,12 @@ import pytest
 
 import app.auth
 from app.api import build_app
-from app.auth import Authenticator, WrongPassword
+from app.auth import WrongPassword
 from app.limits.sign_in_limit import FREE_ATTEMPTS_IN_ALL, SignInLimit, TooManyAttempts, network_of
-from app.shared_values import OwnValues
 from retrieval.accounts import Accounts
 from retrieval.library import Library
 from storage.records import ADMINISTRATOR
+from tests.app.own_values import OwnValues, authenticator
 from tests.app.serving import served, settings_for
 from tests.waiting import until
 
@@ -120,11 +120,11 @@ class TestLimit:
 
 class TestAuthenticator:
     def test_a_hundred_parallel_guesses_are_five(self) -> None:
-        authenticator = Authenticator(password=PASSWORD)
+        signing = authenticator(password=PASSWORD)
 
         def guess(_number: int) -> type[Exception] | None:
             try:
-                authenticator.log_in(WRONG, "a").result()
+                signing.log_in(WRONG, "a").result()
             except (WrongPassword, TooManyAttempts) as error:
                 return type(error)
             return None
@@ -134,27 +134,27 @@ class TestAuthenticator:
         assert (outcomes.count(WrongPassword), outcomes.count(TooManyAttempts)) == (5, 95)
 
     def test_a_right_token_opens_however_many_wrong_ones_came_before(self) -> None:
-        authenticator = Authenticator(token=TOKEN)
+        signing = authenticator(token=TOKEN)
         for _ in range(5):
-            assert authenticator.principal_of_token("wrong", "a") is None
+            assert signing.principal_of_token("wrong", "a") is None
         with pytest.raises(TooManyAttempts):
-            authenticator.principal_of_token("wrong", "a")
-        assert authenticator.principal_of_token(TOKEN, "a") == ADMINISTRATOR
+            signing.principal_of_token("wrong", "a")
+        assert signing.principal_of_token(TOKEN, "a") == ADMINISTRATOR
 
     def test_wrong_tokens_do_not_hold_up_signing_in(self) -> None:
-        authenticator = Authenticator(password=PASSWORD, token=TOKEN)
+        signing = authenticator(password=PASSWORD, token=TOKEN)
         for _ in range(5):
-            authenticator.principal_of_token("wrong", "a")
-        assert authenticator.log_in(PASSWORD, "a").result()
+            signing.principal_of_token("wrong", "a")
+        assert signing.log_in(PASSWORD, "a").result()
 
     def test_guessing_at_one_address_does_not_hold_up_another(self) -> None:
-        authenticator = Authenticator(password=PASSWORD)
+        signing = authenticator(password=PASSWORD)
         for _ in range(5):
             with pytest.raises(WrongPassword):
-                authenticator.log_in(WRONG, "a").result()
+                signing.log_in(WRONG, "a").result()
         with pytest.raises(TooManyAttempts):
-            authenticator.log_in(PASSWORD, "a")
-        assert authenticator.log_in(PASSWORD, "b").result()
+            signing.log_in(PASSWORD, "a")
+        assert signing.log_in(PASSWORD, "b").result()
 
 
 class HeldHasher:

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from app.api.sign_on import sign_on_of
-from app.auth import Authenticator, hash_password
+from app.auth import hash_password
 from app.cli import cli
 from app.errors import SettingsError
 from app.single_sign_on.provider import Client, Provider
 from retrieval.library import Library
 from storage.records import Principal
+from tests.app.own_values import authenticator
 from tests.app.serving import settings_for
 from tests.app.single_sign_on.conftest import ADDRESS, Browser
 from tests.app.single_sign_on.provider_server import ProviderServer, made_key
@@ -212,7 +213,7 @@ class TestSettings:
     ) -> None:
         complete = {"oidc_issuer": "https://id.example", "oidc_client_id": "cairn", "oidc_address": ADDRESS}
         with pytest.raises(SettingsError, match=said):
-            sign_on_of(settings_for(tmp_path, **(complete | given)), library.accounts)
+            sign_on_of(settings_for(tmp_path, **(complete | given)), library.accounts, library.replicas.values)
 
     def test_the_provider_is_asked_when_somebody_signs_in_and_not_before(
         self, visitor: Browser, provider: ProviderServer
@@ -251,9 +252,9 @@ def test_new_keys_count_at_once_and_unknown_ones_are_asked_for_twice_a_minute_at
 
 def test_a_session_ends_after_its_hours(library: Library) -> None:
     now = [0.0]
-    authenticator = Authenticator(accounts=library.accounts, single_sign_on=True, clock=lambda: now[0])
+    signing = authenticator(accounts=library.accounts, single_sign_on=True, clock=lambda: now[0])
     account = library.accounts.create("ann", "", issuer="https://id.example", subject="1")
-    session = authenticator.open_session(account, 60)
-    assert authenticator.principal_of_session(session) is not None
+    session = signing.open_session(account, 60)
+    assert signing.principal_of_session(session) is not None
     now[0] = 61
-    assert authenticator.principal_of_session(session) is None
+    assert signing.principal_of_session(session) is None

@@ -1,4 +1,4 @@
-"""Values that all servers of a library share (`retrieval.replicas`), and those of one process."""
+"""What servers of a library share, without a library: values in memory, by a clock of the test's, and no accounts."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
-from retrieval.replicas import Change
-
-MAX_VALUES = 10_000
-
-
-class SharedValues(Protocol):
-    """See `retrieval.replicas.CatalogueValues`."""
-
-    def put(
-        self, kind: str, key: str, value: str, *, seconds: float, owner: str = "", most: int | None = None
-    ) -> None: ...
-
-    def read(self, kind: str, keys: Sequence[str]) -> tuple[dict[str, str], float]: ...
-
-    def count(self, kind: str) -> int: ...
-
-    def take(self, kind: str, key: str) -> str | None: ...
-
-    def change(self, kind: str, keys: Sequence[str], change: Change) -> None: ...
+from app.auth import Authenticator
+from retrieval.accounts import Accounts
+from retrieval.errors import NotFound
+from retrieval.replicas import CatalogueValues, Change
 
 
 @dataclass(frozen=True)
@@ -36,8 +21,8 @@ class _Kept:
     owner: str = ""
 
 
-class OwnValues:
-    """The same in the memory of one process, for an app that shares no library. The oldest of too many are dropped."""
+class OwnValues(CatalogueValues):
+    """Without a catalogue. `test_shared_values.py` compares it with the real ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock, self._lock = clock, threading.Lock()
@@ -78,10 +63,25 @@ class OwnValues:
     def _put(self, kind: str, key: str, kept: _Kept) -> None:
         self._kept.pop((kind, key), None)  # the newest stand last
         self._kept[kind, key] = kept
-        if len(self._kept) > MAX_VALUES:
-            del self._kept[next(iter(self._kept))]
 
     def _forget(self) -> None:
         now = self._clock()
         for each in [each for each, kept in self._kept.items() if kept.until <= now]:
             del self._kept[each]
+
+
+class NoAccounts(Accounts):
+    any = False  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        pass
+
+    def get(self, name: str) -> Any:
+        raise NotFound("user", name)
+
+    def of_token(self, token_digest: str) -> None:
+        return None
+
+
+def authenticator(*, clock: Callable[[], float] = time.monotonic, **given: Any) -> Authenticator:
+    return Authenticator(**{"accounts": NoAccounts(), "values": OwnValues(clock), **given})
