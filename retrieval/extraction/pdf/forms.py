@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.text_boxes import CELL_BORDER, TextLine, composed, piece_of
+from retrieval.extraction.pdf.unseen import inside_any
 from retrieval.extraction.table_rows import SENTENCE_ENDS, Piece, in_between, row_sentence
 from retrieval.extraction.tick_boxes import EMPTY, LEFT_EMPTY, TICKED, stated_ticked
 
@@ -49,8 +52,8 @@ def _cells(line: TextLine) -> list[tuple[int, int]]:
 def _is_filled(line: TextLine, start: int, page: PageCharacters) -> bool:
     """Whether a cell that begins there was filled into a field."""
     left, top, right, bottom = line.box_C4[start].tolist()
-    x, y = (left + right) / 2 * page.width, (top + bottom) / 2 * page.height
-    return any(one.x0 <= x <= one.x1 and one.y0 <= y <= one.y1 for one in page.fields)
+    middle = np.array([[(left + right) / 2 * page.width, (top + bottom) / 2 * page.height]])
+    return bool(inside_any(middle, [field.box for field in page.fields]).any())
 
 
 def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:

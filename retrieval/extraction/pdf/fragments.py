@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.tables.grid import Grid
 from retrieval.extraction.pdf.unseen import SLANTED
 
@@ -133,7 +133,7 @@ def with_tables(f: Fragments, box: np.ndarray, tables: Sequence[Grid]) -> Fragme
     """The fragments and one more for each table, which stands where its first character was drawn."""
     if not tables:
         return f
-    bounds = np.array([[*box[t.members_N, :2].min(axis=0), *box[t.members_N, 2:].max(axis=0)] for t in tables])
+    bounds = np.array([extent(box[table.members_N]) for table in tables])
     members = [*f.members, *(table.members_N for table in tables)]
     order = np.argsort([int(each[0]) for each in members], kind="stable")
 

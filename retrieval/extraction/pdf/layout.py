@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.fragments import (
     FRAGMENT_GAP,
     Fragments,
@@ -300,10 +300,8 @@ def _line(
     gaps[1:][np.diff(filled) != 0] = 2  # between a label and what is filled in
     base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
-    x0, y0 = box[indices, :2].min(axis=0)
-    x1, y1 = box[indices, 2:].max(axis=0)
     bold = float(np.mean(page.weight_N[indices] >= 600)) > 0.6
-    return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), base, size, bold, column, turn, raised)
+    return Line(indices, gaps, *extent(box[indices]), base, size, bold, column, turn, raised)
 
 
 def _is_spaced_out(code_N: np.ndarray, is_space: np.ndarray) -> bool:

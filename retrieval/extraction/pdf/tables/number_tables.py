@@ -160,8 +160,7 @@ def _grid(words: Words, rules: Rules, start: int, printed: Sequence[_Printed]) -
         cells += [words.cell(row, 0, 1, line.label)] if line.label else []
         for column, here in enumerate(_by_column(words, line.numbers, columns)):
             cells += [words.cell(row, column + first, column + first + 1, here)] if here else []
-    members = np.sort(np.concatenate([cell.members_N for cell in cells]))
-    return Grid(members, cells, tuple(edges), heading_rows=count)
+    return Grid(cells, tuple(edges), heading_rows=count)
 
 
 def _columns(words: Words, rows: Sequence[Row]) -> list[tuple[float, float]]:
@@ -247,7 +246,6 @@ def _heading(
         len(_phrases(words, lines[0])) == 1 and words.f.x0[lines[0][0]] < columns[0][0] and len(lines) > 1
     ):
         lines.pop(0)  # a caption
-    levels: list[dict[tuple[int, int], Row]] = []  # from the foot: words by the columns that they stand above
     names: dict[tuple[int, int], Row] = {}
     groups: list[tuple[tuple[int, int], Row]] = []
     for row in lines:

@@ -150,8 +150,7 @@ class Words:
             for column, words in whole_row.items():
                 across = column < 0
                 cells.append(self.cell(number, max(column, 0), len(edges) - 1 if across else column + 1, words))
-        members = np.sort(np.concatenate([cell.members_N for cell in cells]))
-        return Grid(members, cells, edges, heading_rows=1 if heading else None)
+        return Grid(cells, edges, heading_rows=1 if heading else None)
 
     def cell(self, row: int, column: int, end: int, words: Row, row_end: int | None = None) -> Cell:
         members_N = np.sort(np.concatenate([self.f.members[word] for word in words]))

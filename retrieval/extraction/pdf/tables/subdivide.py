@@ -84,7 +84,7 @@ def _levels(grid: Grid, lines: dict[int, list[_Printed]], row: int) -> list[floa
     fewest, if the first column has a line at each. None if it is a row of words, or one of cells of several lines."""
     if any(cell.row < row < cell.row_end or cell.row == row < cell.row_end - 1 for cell in grid.cells):
         return []
-    first, *others = sorted((cell for cell in grid.cells if cell.row == row), key=lambda cell: cell.column)
+    first, *others = grid.in_row(row)
     numbers = [found for cell in others if all(map(_has_amount, found := lines[id(cell)]))]
     if first.column or not numbers:
         return []
@@ -136,8 +136,8 @@ def _is_amount(text: str) -> bool:
 
 def _gutters(grid: Grid, lines: dict[int, list[_Printed]], column: int, body: int) -> list[float]:
     """Where columns of numbers begin, after the first, between two borders; each has a name in the last line above."""
-    below = [line for cell in _only(grid, column) if cell.row >= body for line in lines[id(cell)]]
-    above = [line for cell in _only(grid, column) if cell.row < body for line in lines[id(cell)]]
+    below = [line for cell in grid.in_column(column) if cell.row >= body for line in lines[id(cell)]]
+    above = [line for cell in grid.in_column(column) if cell.row < body for line in lines[id(cell)]]
     if not below or not above:
         return []
     spans = sorted((word.x0, word.x1) for line in below for word in line.words)
@@ -153,11 +153,6 @@ def _gutters(grid: Grid, lines: dict[int, list[_Printed]], column: int, body: in
     gaps = [right[0].x0 - left[-1].x1 for left, right in pairwise(named)]
     is_named = len(named) == len(found) + 1 and all(gap > _BETWEEN_NAMES * names.size for gap in gaps)
     return found if is_named and sum(full) >= _MOSTLY * len(full) else []
-
-
-def _only(grid: Grid, column: int) -> Iterator[Cell]:
-    """The cells of one column alone."""
-    return (cell for cell in grid.cells if (cell.column, cell.column_end) == (column, column + 1))
 
 
 def _parts(words: Sequence[_Word], gutters: Sequence[float]) -> dict[int, list[_Word]]:
@@ -213,11 +208,11 @@ def _rebuilt(
             row_end = max(tops[cell.row] + 1, tops[cell.row_end] - (bool(gutters) and cell.row_end == body))
             cells.append(Cell(tops[cell.row], row_end, first, end, cell.members_N))
     edges = sorted([*grid.edges, *(place for found in gutters.values() for place in found)])
-    return Grid(grid.members_N, cells, tuple(edges), grid.bordered, tops[body] if gutters else grid.heading_rows)
+    return Grid(cells, tuple(edges), grid.bordered, tops[body] if gutters else grid.heading_rows)
 
 
 def _lowest(grid: Grid, column: int, body: int) -> Cell:
-    return max((cell for cell in _only(grid, column) if cell.row < body), key=lambda cell: cell.row)
+    return max((cell for cell in grid.in_column(column) if cell.row < body), key=lambda cell: cell.row)
 
 
 def _heads(
