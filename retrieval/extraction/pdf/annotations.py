@@ -6,8 +6,7 @@ Axes: N characters of the page.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +17,11 @@ import pypdfium2.raw as pdfium_c
 from retrieval.extraction.document import Aside, AsideKind
 from retrieval.extraction.parts import remark_text
 from retrieval.extraction.pdf.characters import Corners, Display, Field, PageCharacters
+from retrieval.extraction.pdf.things import string_of
 from retrieval.extraction.pdf.unseen import texts_of
 from retrieval.extraction.tick_boxes import EMPTY, TICKED
 
 _MOST = 5000  # annotations of a page
-_LONGEST = 20_000  # characters of one
 _COMMENTS = {
     pdfium_c.FPDF_ANNOT_TEXT, pdfium_c.FPDF_ANNOT_FREETEXT, pdfium_c.FPDF_ANNOT_HIGHLIGHT,
     pdfium_c.FPDF_ANNOT_UNDERLINE, pdfium_c.FPDF_ANNOT_SQUIGGLY, pdfium_c.FPDF_ANNOT_STRIKEOUT,
@@ -85,14 +84,14 @@ def _field(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION) -> Iterat
     if kind in _BOXES:
         yield Field(box, TICKED if pdfium_c.FPDFAnnot_IsChecked(form, annotation) else EMPTY)
     elif kind in _VALUES:
-        value = _string(pdfium_c.FPDFAnnot_GetFormFieldValue, form, annotation)
+        value = string_of(pdfium_c.FPDFAnnot_GetFormFieldValue, form, annotation)
         is_comb = bool(pdfium_c.FPDFAnnot_GetFormFieldFlags(form, annotation) & _COMB)
         if value.strip():
             yield Field(box, value, is_comb and kind == pdfium_c.FPDF_FORMFIELD_TEXTFIELD)
 
 
 def _comment(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION, kind: int) -> Iterator[Comment]:
-    text = _string(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"Contents")
+    text = string_of(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"Contents")
     quads = []
     for number in range(pdfium_c.FPDFAnnot_CountAttachmentPoints(annotation) if kind in _ON_WORDS else 0):
         quad = pdfium_c.FS_QUADPOINTSF()
@@ -101,7 +100,7 @@ def _comment(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION, kind: i
             quads.append((min(xs), min(ys), max(xs), max(ys)))
     is_struck = kind == pdfium_c.FPDF_ANNOT_STRIKEOUT
     if text.strip() or is_struck:
-        author = _string(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"T")
+        author = string_of(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"T")
         boxes = _boxes(page, quads)
         yield Comment(author.strip(), text, boxes, kind == pdfium_c.FPDF_ANNOT_FREETEXT, is_struck)
 
@@ -110,15 +109,6 @@ def _boxes(page: pdfium.PdfPage, boxes: list[Corners]) -> list[Corners]:
     return [
         (x0, y0, x1, y1) for x0, y0, x1, y1 in Display(page).boxes(np.array(boxes, np.float64).reshape(-1, 4)).tolist()
     ]
-
-
-def _string(function: Callable[..., int], *arguments: object) -> str:
-    size = min(function(*arguments, None, 0), 2 * _LONGEST)
-    if size <= 2:
-        return ""
-    buffer = ctypes.create_string_buffer(size)
-    function(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium_c.FPDF_WCHAR)), size)
-    return buffer.raw[: size - 2].decode("utf-16-le", "replace").replace("\r", "\n")
 
 
 def remarks(page: PageCharacters, comments: Sequence[Comment]) -> list[str]:

@@ -36,6 +36,7 @@ from retrieval.extraction.pdf.opening import opened, page_of
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules, struck_out
 from retrieval.extraction.pdf.text_boxes import unprinted_line
+from retrieval.extraction.pdf.things import string_of
 from retrieval.extraction.pdf.unseen import inside_any
 
 STAMPED = "a picture with a few words beside it: scanned image?"
@@ -80,13 +81,14 @@ def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachm
     found = []
     for number in range(min(document.count_attachments(), _ATTACHMENTS)):
         attachment = document.get_attachment(number)
-        if attachment.get_name().lower() in _FOR_PROGRAMS:
-            notes.append(f"The attached file {attachment.get_name()} repeats the invoice for programs; it is not read.")
+        name = string_of(pdfium_c.FPDFAttachment_GetName, attachment.raw)
+        if name.lower() in _FOR_PROGRAMS:
+            notes.append(f"The attached file {name} repeats the invoice for programs; it is not read.")
             continue
         try:
-            found.append(Attachment(attachment.get_name(), bytes(attachment.get_data())))
+            found.append(Attachment(name, bytes(attachment.get_data())))
         except pdfium.PdfiumError:
-            found.append(Attachment(attachment.get_name(), b""))
+            found.append(Attachment(name, b""))
     return found
 
 
@@ -94,18 +96,14 @@ def _describe(document: pdfium.PdfDocument, notes: list[str]) -> tuple[dict[str,
     """What the file says of itself, by names in small letters, and its table of contents."""
     if document.get_formtype() in (pdfium_c.FORMTYPE_XFA_FULL, pdfium_c.FORMTYPE_XFA_FOREGROUND):
         notes.append("A dynamic form (XFA): only what the file prints without filling in is read.")
-    metadata: dict[str, str] = {}
+    stated = {key: string_of(pdfium_c.FPDF_GetMetaText, document.raw, key.encode()) for key in document.METADATA_KEYS}
+    metadata = {key.lower(): value[:2000] for key, value in stated.items() if value.strip()}
     outline: list[OutlineEntry] = []
-    try:
-        for key, value in document.get_metadata_dict(skip_empty=True).items():
-            if value.strip():
-                metadata[key.lower()] = value[:2000]
-        for bookmark in islice(document.get_toc(max_depth=15), _OUTLINE_ENTRIES):
-            target = bookmark.get_dest()
-            page = target.get_index() if target is not None else None
-            outline.append(OutlineEntry(bookmark.get_title()[:500], bookmark.level, page))
-    except UnicodeDecodeError:  # half a letter of two codes
-        notes.append("The metadata or the table of contents is damaged, and part of it was left out.")
+    for bookmark in islice(document.get_toc(max_depth=15), _OUTLINE_ENTRIES):
+        target = bookmark.get_dest()
+        page = target.get_index() if target is not None else None
+        title = string_of(pdfium_c.FPDFBookmark_GetTitle, bookmark.raw)
+        outline.append(OutlineEntry(title[:500], bookmark.level, page))
     return metadata, tuple(outline)
 
 
@@ -117,7 +115,7 @@ def _read_pages(
     names: Names | None = None
     for number in range(len(document)):
         tell(number, len(document), characters)
-        label = document.get_page_label(number) or str(number + 1)
+        label = string_of(pdfium_c.FPDF_GetPageLabel, document.raw, number) or str(number + 1)
         try:
             page, is_form, annotations = page_of(document, number)
         except pdfium.PdfiumError:
