@@ -129,12 +129,12 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules, names: Names | N
             made = plain_line(number, sheet, line)
             lines += [made] if made is not None else []
         else:
-            table = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
-            if table.cut is not None and names is not None and names.last_line is not None:
-                cut = names.last_line, table.cut
-            names, found = None, table.names
-            lines += table.lines
-            tables.append(table.shown)
+            rows, found, shown, joined = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
+            if joined is not None and names is not None and names.last_line is not None:
+                cut = names.last_line, joined
+            names = None
+            lines += rows
+            tables.append(shown)
     return PageLines(with_pairs(lines, sheet), tables, found, asides, cut)
 
 

@@ -93,17 +93,13 @@ def _beside(line: TextLine, page: PageCharacters) -> Iterator[TextLine]:
     filled = all(
         _is_filled(line, start, page) and not _is_filled(line, label, page) for (label, _), (start, _) in pairs
     )
-    colons = all(map(_ends_with_colon, labels)) and not any(map(_ends_with_colon, values))
+    colons = all(label.endswith(":") for label in labels) and not any(value.endswith(":") for value in values)
     amount = len(pairs) == 1 and labels[0][-1].isalpha() and _AMOUNT.fullmatch(values[0]) is not None
     if max(map(len, labels)) > _LONGEST_LABEL or not (filled or colons or amount):
         yield line
         return
     for label, value in pairs:
         yield _pair([line], piece_of(line, *label), piece_of(line, *value))
-
-
-def _ends_with_colon(text: str) -> bool:
-    return text.endswith(":")
 
 
 def _pair(sources: Sequence[TextLine], label: Piece, value: Piece) -> TextLine:
@@ -143,9 +139,6 @@ def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
             option = piece_of(line, start + 1, end)
             options.append((line.text[start] != EMPTY, option))
     ticked, empty = ([option for is_ticked, option in options if is_ticked is wanted] for wanted in (True, False))
-    if not options:
-        yield from lines
-        return
     if ticked:
         stated = Piece.unprinted(stated_ticked("".join(piece.text for piece in question).rstrip()))
         yield composed(lines, [*question, stated, *in_between(ticked, f", {TICKED} "), Piece.unprinted(".")])

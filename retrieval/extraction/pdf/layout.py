@@ -206,13 +206,9 @@ def _row_lengths(f: Fragments, side: np.ndarray, size: float) -> tuple[np.ndarra
 
 def _flow(f: Fragments, part: np.ndarray) -> np.ndarray:
     """Fragments of one column in reading order: as drawn if that runs down the page, else and in forms by height."""
-    if len(part) < 2:
-        return part
     if f.is_form:
         return np.array([number for row in rows_by_height(f, part) for number in row], dtype=int)
     pieces: list[np.ndarray] = np.split(part, np.flatnonzero(_jumps_back(f, part[:-1], part[1:])) + 1)
-    if len(pieces) == 1:
-        return part
     # Pieces drawn out of order (a header drawn last, say) are sorted by position if they do not overlap.
     pieces.sort(key=lambda piece: float(f.middle[piece].min()))
     for above, below in zip(pieces[:-1], pieces[1:], strict=True):
@@ -240,8 +236,6 @@ def _jumps_back(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarr
 
 def _rows(f: Fragments, part: np.ndarray) -> list[np.ndarray]:
     """Joins neighbouring fragments of one row."""
-    if len(part) == 0:
-        return []
     part = _rightmost_first(f, part)
     before, after = part[:-1], part[1:]
     size = np.minimum(f.size[before], f.size[after])

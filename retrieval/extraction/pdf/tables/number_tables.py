@@ -219,8 +219,6 @@ def _by_column(words: Words, numbers: Row, columns: Columns) -> list[Row]:
 def _is_regular(words: Words, printed: Sequence[_Printed], columns: Columns) -> bool:
     """Whether the columns are filled in most rows, by one number each, and labels do not reach into them."""
     rows = [line for line in printed if line.numbers]
-    if not columns or not rows:
-        return False
     counts = np.array([[len(here) for here in _by_column(words, line.numbers, columns)] for line in rows])
     into = sum(float(words.f.x1[line.label].max()) > columns[0][1] for line in rows if line.label)
     return bool((counts > 0).mean() > _FULL_SHARE and (counts > 1).mean() < 0.2 and into < 0.2 * len(rows))

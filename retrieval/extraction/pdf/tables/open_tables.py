@@ -214,7 +214,14 @@ class Words:
             if line is None:
                 rows.append({-1: printed})
                 last = {}
-            elif last and not broken and self._continue(last, rows[-1], line, ends, wordy):
+            elif (
+                last
+                and not broken
+                and all(
+                    column in wordy and self._goes_on(last.get(column), rows[-1].get(column, []), words, ends[column])
+                    for column, words in line.items()
+                )
+            ):
                 for column, words in line.items():
                     rows[-1][column] = rows[-1][column] + words
                 last = line
@@ -224,23 +231,9 @@ class Words:
             before = printed
         return rows
 
-    def _continue(
-        self,
-        above: dict[int, Row],
-        cells: dict[int, Row],
-        below: dict[int, Row],
-        ends: Sequence[float],
-        wordy: set[int],
-    ) -> bool:
-        """Whether a printed line goes on with all of the cells whose last line is `above`."""
-        return all(
-            column in wordy and self._goes_on(above.get(column), cells.get(column), words, ends[column])
-            for column, words in below.items()
-        )
-
-    def _goes_on(self, above: Row | None, cell: Row | None, below: Row, end: float) -> bool:
+    def _goes_on(self, above: Row | None, cell: Row, below: Row, end: float) -> bool:
         """Whether the line `above`, the last of a cell, is continued by the words below it."""
-        if above is None or cell is None:
+        if above is None:
             return False
         first, text = self.text(below)[0], self.text(cell)
         if first.islower() or text.count("(") > text.count(")"):

@@ -51,19 +51,13 @@ class Names:
         )
 
 
-@dataclass(frozen=True)
-class ReadTable:
-    """A table as sentences (`lines`) and as cells (`shown`), and the names of its columns. `cut`: the last row of the
-    table before, with the rest of it that stands above the rows of this one."""
+def read_table(
+    page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None
+) -> tuple[list[TextLine], Names | None, ExtractedTable, TextLine | None]:
+    """A table as sentences, the names of its columns, its cells as they stand, and the last row of the table before,
+    with the rest of it that stands above the rows of this one, if any does.
 
-    lines: list[TextLine]
-    names: Names | None
-    shown: ExtractedTable
-    cut: TextLine | None = None
-
-
-def read_table(page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None) -> ReadTable:
-    """`before`: the names of a table that this one may continue; `number` distinguishes it from others."""
+    `before`: the names of a table that this one may continue; `number` distinguishes it from others."""
     assert whole.table is not None
     grid = whole.table
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
@@ -84,7 +78,7 @@ def read_table(page_number: int, page: PageCharacters, whole: Line, number: int,
     if names is not None and lines:
         last = {cell.column: cells[id(cell)] for cell in grid.in_row(rows[-1])}
         names = replace(names, last=last, last_line=lines[-1])
-    return ReadTable(lines, names, _shown(page_number, page, grid, cells), cut)
+    return lines, names, _shown(page_number, page, grid, cells), cut
 
 
 def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | None) -> TextLine | None:
