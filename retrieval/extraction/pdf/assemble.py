@@ -130,9 +130,7 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules, names: Names | N
             lines += [made] if made is not None else []
         else:
             rows, found, shown, joined = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
-            if joined is not None and names is not None and names.last_line is not None:
-                cut = names.last_line, joined
-            names = None
+            cut, names = joined or cut, None
             lines += rows
             tables.append(shown)
     return PageLines(with_pairs(lines, sheet), tables, found, asides, cut)

@@ -140,7 +140,7 @@ def _find_gutter(f: Fragments, part: np.ndarray) -> tuple[float, list[tuple[int,
     for edge in edges[counts >= recurring].tolist():
         gutter = edge - 2.0
         crossing = (x0 < gutter - 1) & (x1 > gutter + 1)
-        if crossing.all() or (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
+        if (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
             continue
         borders = np.flatnonzero(np.diff(np.r_[True, crossing, True].astype(int)))
         runs = [

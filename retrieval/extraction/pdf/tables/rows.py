@@ -53,9 +53,9 @@ class Names:
 
 def read_table(
     page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None
-) -> tuple[list[TextLine], Names | None, ExtractedTable, TextLine | None]:
-    """A table as sentences, the names of its columns, its cells as they stand, and the last row of the table before,
-    with the rest of it that stands above the rows of this one, if any does.
+) -> tuple[list[TextLine], Names | None, ExtractedTable, tuple[TextLine, TextLine] | None]:
+    """A table as sentences, the names of its columns, its cells as they stand; and the last row of the table before as
+    it was read, and with the rest of it, where that stands above the rows of this one.
 
     `before`: the names of a table that this one may continue; `number` distinguishes it from others."""
     assert whole.table is not None
@@ -63,11 +63,12 @@ def read_table(
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
     heading = grid.heading_rows if grid.heading_rows is not None else heading_rows(page, grid)
     names = _names(grid, cells, heading) if heading else None
+    rows = sorted({cell.row for cell in grid.cells})
+    cut = None
     if names is None and before is not None and before.fit(grid):
         names = replace(before, edges=grid.edges)
+        cut = _rest_of_row(grid, cells, rows[0], before) if not heading else None
     lines = []
-    rows = sorted({cell.row for cell in grid.cells})
-    cut = _rest_of_row(grid, cells, rows[0], before) if not heading and names is not None else None
     for row in rows[1:] if cut is not None else rows:
         if row < heading:
             pieces = in_between([cells[id(cell)] for cell in grid.in_row(row)], "\t")
@@ -81,10 +82,11 @@ def read_table(
     return lines, names, _shown(page_number, page, grid, cells), cut
 
 
-def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | None) -> TextLine | None:
-    """The last row of the table before with the cells of this one, which go on with it; None where they do not."""
+def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names) -> tuple[TextLine, TextLine] | None:
+    """The last row of the table before as it was read, and with the cells of this one, which go on with it; None where
+    they do not."""
     here = {cell.column: cells[id(cell)].text for cell in grid.in_row(row)}
-    if before is None or before.last_line is None or 0 in here or not set(here) <= set(before.last):
+    if before.last_line is None or 0 in here or not set(here) <= set(before.last):
         return None
     if not any(text[:1].islower() for text in here.values()):
         return None
@@ -92,7 +94,7 @@ def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | 
     for column, piece in before.last.items():
         rest = [Piece.unprinted(f" {here[column]}")] if column in here else []
         parts.append([*named(before.names[column], piece), *rest])
-    return composed([before.last_line], row_sentence(parts, is_form=not any(before.names)))
+    return before.last_line, composed([before.last_line], row_sentence(parts, is_form=not any(before.names)))
 
 
 def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, Piece]) -> ExtractedTable:

@@ -52,11 +52,7 @@ def subdivided(page: PageCharacters, grid: Grid) -> Grid:
     body = next((row for row in rows if stacks[row]), None)
     if body is None:
         return grid
-    gutters = {
-        column: found
-        for column in range(len(grid.edges) - 1)
-        if (found := _gutters(grid, lines, column, body)) and body > 0
-    }
+    gutters = {column: found for column in range(len(grid.edges) - 1) if (found := _gutters(grid, lines, column, body))}
     if not gutters and all(len(levels) < 2 for levels in stacks.values()):
         return grid
     return _rebuilt(grid, lines, stacks, body, gutters)
