@@ -143,7 +143,7 @@ def with_tables(f: Fragments, box: np.ndarray, tables: Sequence[Grid]) -> Fragme
         "count": np.array([len(table.members_N) for table in tables]),
         "right_to_left": np.zeros(len(tables), bool), "table": np.arange(len(tables)),
     }  # fmt: skip
-    all_of = {name: np.concatenate([getattr(f, name), array])[order] for name, array in added.items()}
+    all_of: dict[str, Any] = {name: np.concatenate([getattr(f, name), array])[order] for name, array in added.items()}
     return replace(f, members=[members[number] for number in order.tolist()], **all_of)
 
 

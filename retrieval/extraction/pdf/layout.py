@@ -114,7 +114,6 @@ def _columns(f: Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
         return [_flow(f, part)]
     gutter, runs = found
     result: list[np.ndarray] = []
-    done = part[:0]
     ordered = part[np.argsort(f.middle[part], kind="stable")]
     position = 0
     for first, last in [*runs, (len(ordered), len(ordered))]:
@@ -123,9 +122,8 @@ def _columns(f: Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
         run = np.sort(ordered[first:last])
         left = f.x1[run] <= gutter + 1
         result += _columns(f, run[left], depth + 1) + _columns(f, run[~left], depth + 1)
-        done = np.concatenate([done, between, run])
         position = last
-    assert len(done) == len(part)
+    assert sum(map(len, result)) == len(part)
     return result
 
 
