@@ -61,7 +61,7 @@ def flate_bomb(megabytes: int) -> bytes:
         ("words.pdf", b"only words", "is not a PDF"),
         ("no pages.pdf", make_pdf([]), "has no pages"),
         ("loop.pdf", LOOP, "page tree is damaged"),
-        ("no root.pdf", write_objects([b"<< /Foo 1 >>"]), "has no pages"),
+        ("no root.pdf", write_objects([b"<< /Foo 1 >>"]), "structure is damaged"),
         (
             "scan.pdf",
             make_pdf([Sheet(content=b"0 0 9 9 re f")] * 2),
