@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.recovery import RescueReport
 
 
-PACKAGES = ("cairn", "torch", "transformers", "gradio", "faiss-cpu", "sqlalchemy", "pypdfium2")
+PACKAGES = ("cairn", "torch", "transformers", "gradio", "faiss-cpu", "sqlalchemy", "pypdf", "pypdfium2")
 LITTLE_DISK_BYTES = 1_000_000_000
 
 

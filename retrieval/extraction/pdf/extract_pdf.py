@@ -1,4 +1,4 @@
-"""PDF files: their text, pictures, outline and metadata, as PDFium reads them.
+"""PDF files: pypdf checks, unlocks and describes them, PDFium reads the text.
 
 Runs inside the worker process only (PDFium is neither thread-safe nor safe from hostile files).
 """
@@ -6,12 +6,15 @@ Runs inside the worker process only (PDFium is neither thread-safe nor safe from
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pypdf
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
@@ -32,7 +35,7 @@ from retrieval.extraction.pdf.assemble import (
     with_parts,
 )
 from retrieval.extraction.pdf.characters import Display, PageCharacters, beside, read_characters
-from retrieval.extraction.pdf.opening import opened, page_of
+from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, check_signature, opened, page_of
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules, struck_out
 from retrieval.extraction.pdf.text_boxes import unprinted_line
@@ -63,17 +66,18 @@ def extract_pdf(
     `recognised`: folder of what was recognised in the pictures of pages; it takes the place of their own text. `tell`
     is called before each page with the number of those read, of all, and of the characters on them.
     """
+    check_signature(path)
     notes: list[str] = []
+    metadata, outline = _describe(path, password, notes)
     with opened(path, password) as document:
         count = len(document)
         if count > limits.pages:
             raise ExtractError(
                 f"This PDF has {count:,} pages; at most {limits.pages:,} are read. Split it and add the parts."
             )
-        metadata, outline = _describe(document, notes)
         pages = _read_pages(document, limits, recognised, tell)
         parts = list(attached_parts(_attachments(document, notes), path, limits, notes, "attached file"))
-        return with_parts(assemble(path, pages, metadata, outline, notes), parts)
+        return with_parts(assemble(path, pages, metadata, outline or _outline_of_pdfium(document), notes), parts)
 
 
 def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachment]:
@@ -92,19 +96,53 @@ def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachm
     return found
 
 
-def _describe(document: pdfium.PdfDocument, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
-    """What the file says of itself, by names in small letters, and its table of contents."""
-    if document.get_formtype() in (pdfium_c.FORMTYPE_XFA_FULL, pdfium_c.FORMTYPE_XFA_FOREGROUND):
-        notes.append("A dynamic form (XFA): only what the file prints without filling in is read.")
-    stated = {key: string_of(pdfium_c.FPDF_GetMetaText, document.raw, key.encode()) for key in document.METADATA_KEYS}
-    metadata = {key.lower(): value[:2000] for key, value in stated.items() if value.strip()}
-    outline: list[OutlineEntry] = []
+def _describe(path: Path, password: str | None, notes: list[str]) -> tuple[dict[str, str], tuple[OutlineEntry, ...]]:
+    """Metadata and outline, read by pypdf. Its failures are noted, not fatal: PDFium may still read the text."""
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every irregularity of a file
+    try:
+        reader = pypdf.PdfReader(path, strict=False)
+        if reader.is_encrypted and not reader.decrypt(password or "") and not reader.decrypt(""):
+            raise ExtractError(WRONG_PASSWORD if password else NEEDS_PASSWORD)
+        found: dict[str, object] = dict(reader.metadata or {})
+        metadata = {
+            key.lstrip("/").lower(): str(value)[:2000]
+            for key, value in found.items()
+            if isinstance(value, str) and value.strip()
+        }
+        if reader.xfa:
+            notes.append("A dynamic form (XFA): only what the file prints without filling in is read.")
+    except ExtractError:
+        raise
+    except Exception as error:  # a third-party parser on a possibly hostile file may raise anything
+        notes.append(f"The file is irregular ({type(error).__name__}); metadata and outline may be missing.")
+        return {}, ()
+    try:
+        outline = tuple(_outline_of_pypdf(reader, reader.outline))
+    except Exception as error:  # same
+        notes.append(f"The table of contents is damaged ({type(error).__name__}) and was left out.")
+        outline = ()
+    return metadata, outline[:_OUTLINE_ENTRIES]
+
+
+def _outline_of_pypdf(reader: pypdf.PdfReader, entries: list[Any], level: int = 0) -> list[OutlineEntry]:
+    result: list[OutlineEntry] = []
+    for entry in entries:
+        if isinstance(entry, list):
+            result += _outline_of_pypdf(reader, entry, level + 1)
+        else:
+            page = reader.get_destination_page_number(entry)
+            result.append(OutlineEntry(str(entry.title)[:500], level, page if page is not None and page >= 0 else None))
+    return result
+
+
+def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]:
+    entries: list[OutlineEntry] = []
     for bookmark in islice(document.get_toc(max_depth=15), _OUTLINE_ENTRIES):
         target = bookmark.get_dest()
         page = target.get_index() if target is not None else None
         title = string_of(pdfium_c.FPDFBookmark_GetTitle, bookmark.raw)
-        outline.append(OutlineEntry(title[:500], bookmark.level, page))
-    return metadata, tuple(outline)
+        entries.append(OutlineEntry(title[:500], bookmark.level, page))
+    return tuple(entries)
 
 
 def _read_pages(

@@ -16,6 +16,10 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.formats import HEAD_BYTES, PDF
 from retrieval.extraction.pdf.annotations import Annotations, read_annotations
 
+NEEDS_PASSWORD = "This PDF needs a password to be opened. Give it with the file."
+WRONG_PASSWORD = "The password does not open this PDF. Check it and try again."
+NO_PAGES = "This PDF has no pages: it is damaged or was cut off. Export it again from its source."
+
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive or an office document (.docx?)",
     b"\xff\xd8\xff": "a JPEG image",
@@ -44,9 +48,11 @@ def opened(path: Path, password: str | None) -> Iterator[pdfium.PdfDocument]:
     """The document while it is in use. A password that the file does not ask for is ignored."""
     check_signature(path)
     document = _open(path, password)
-    logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # it logs what is irregular, and every dynamic form
     try:
+        if len(document) == 0:
+            raise ExtractError(NO_PAGES)
         if document.get_formtype() != pdfium_c.FORMTYPE_NONE:
+            logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # it tells that dynamic forms are not supported
             document.init_forms()
         yield document
     finally:
@@ -54,29 +60,45 @@ def opened(path: Path, password: str | None) -> Iterator[pdfium.PdfDocument]:
 
 
 def _open(path: Path, password: str | None) -> pdfium.PdfDocument:
-    for tried in (None, password) if password else (None,):
-        try:
-            return pdfium.PdfDocument(path, password=tried)
-        except pdfium.PdfiumError as error:
-            if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
-                raise ExtractError("This PDF is locked with a method that cannot be opened here.") from error
-            if error.err_code != pdfium_c.FPDF_ERR_PASSWORD:
-                raise ExtractError(_what_is_damaged(path, error)) from error
-    if password:
-        raise ExtractError("The password does not open this PDF. Check it and try again.")
-    raise ExtractError("This PDF needs a password to be opened. Give it with the file.")
+    try:
+        return pdfium.PdfDocument(path, password=password)
+    except pdfium.PdfiumError as error:
+        code = getattr(error, "err_code", None)
+        if code == pdfium_c.FPDF_ERR_PASSWORD:
+            if password:
+                return _open_without(path, error)
+            raise ExtractError(NEEDS_PASSWORD) from error
+        if code == pdfium_c.FPDF_ERR_SECURITY:
+            raise ExtractError("This PDF is locked with a method that cannot be opened here.") from error
+        raise ExtractError(_what_is_damaged(path)) from error
 
 
-def _what_is_damaged(path: Path, error: pdfium.PdfiumError) -> str:
+def _open_without(path: Path, refused: pdfium.PdfiumError) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(path)
+    except pdfium.PdfiumError:
+        raise ExtractError(WRONG_PASSWORD) from refused
+
+
+def _what_is_damaged(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(0, io.SEEK_END)
         file.seek(max(0, file.tell() - 2048))
         has_end = b"%%EOF" in file.read()
     if not has_end:
         return "This PDF cannot be read: it is cut off (was the download complete?). Fetch or export it again."
-    if error.err_code == pdfium_c.FPDF_ERR_SUCCESS:  # it was opened, and has none
-        return "This PDF has no pages: it is damaged or was cut off. Export it again from its source."
+    if _is_without_pages(path):
+        return NO_PAGES
     return "This PDF cannot be read: its inner structure is damaged. Fetch or export it again."
+
+
+def _is_without_pages(path: Path) -> bool:
+    import pypdf
+
+    try:
+        return len(pypdf.PdfReader(path, strict=False).pages) == 0
+    except Exception:  # a third-party parser on a damaged file may raise anything; then it is simply damaged
+        return False
 
 
 def page_of(document: pdfium.PdfDocument, number: int) -> tuple[pdfium.PdfPage, bool, Annotations]:
@@ -98,12 +120,8 @@ def save_unlocked(path: Path, into: Path, password: str) -> bool:
     What it may be used for (no printing, say) is the reader's duty after that as before.
     """
     check_signature(path)
-    try:
-        pdfium.PdfDocument(path).close()
+    if _opens_without(path):
         return False
-    except pdfium.PdfiumError as error:
-        if error.err_code != pdfium_c.FPDF_ERR_PASSWORD:
-            return False  # other errors are for the reader to tell
     document = _open(path, password)
     try:
         with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -112,4 +130,14 @@ def save_unlocked(path: Path, into: Path, password: str) -> bool:
             os.fsync(file.fileno())
     finally:
         document.close()
+    return True
+
+
+def _opens_without(path: Path) -> bool:
+    try:
+        pdfium.PdfDocument(path).close()
+    except pdfium.PdfiumError as error:
+        return bool(
+            getattr(error, "err_code", None) != pdfium_c.FPDF_ERR_PASSWORD
+        )  # other errors are for the reader to tell
     return True
