@@ -20,6 +20,7 @@ from retrieval.extraction.figures import on_white
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.pdf.assemble import NO_TEXT, Page, assemble, read_blocks
 from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.tables.rules import Rules
 
 _ARRAYS = tuple(each.name for each in fields(PageCharacters) if each.name.endswith(("_N", "_N2", "_N4")))
 _KINDS = ("PNG", "JPEG", "TIFF")
@@ -37,7 +38,7 @@ def extract_picture(
             width, height = _points(_frame(picture, number, limits))
             found = kept(recognised, number)
             facts = ExtractedPage(number, str(number + 1), width, height, 0, 0, "" if found else NO_TEXT)
-            read = read_blocks(number, found or [], None)
+            read = read_blocks(number, found or [], Rules())
             pages.append(Page(facts, read.lines, found is None, found is not None, read.tables))
     return assemble(path, pages, {}, (), [])
 

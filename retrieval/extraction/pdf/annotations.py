@@ -6,8 +6,7 @@ Axes: N characters of the page.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +16,12 @@ import pypdfium2.raw as pdfium_c
 
 from retrieval.extraction.document import Aside, AsideKind
 from retrieval.extraction.parts import remark_text
-from retrieval.extraction.pdf.characters import Display, Field, PageCharacters
+from retrieval.extraction.pdf.characters import Corners, Display, Field, PageCharacters
+from retrieval.extraction.pdf.things import string_of
 from retrieval.extraction.pdf.unseen import texts_of
 from retrieval.extraction.tick_boxes import EMPTY, TICKED
 
 _MOST = 5000  # annotations of a page
-_LONGEST = 20_000  # characters of one
 _COMMENTS = {
     pdfium_c.FPDF_ANNOT_TEXT, pdfium_c.FPDF_ANNOT_FREETEXT, pdfium_c.FPDF_ANNOT_HIGHLIGHT,
     pdfium_c.FPDF_ANNOT_UNDERLINE, pdfium_c.FPDF_ANNOT_SQUIGGLY, pdfium_c.FPDF_ANNOT_STRIKEOUT,
@@ -39,8 +38,6 @@ _UNSEEN = pdfium_c.FPDF_ANNOT_FLAG_HIDDEN | pdfium_c.FPDF_ANNOT_FLAG_NOVIEW
 _COMB = 1 << 24
 _SPACE = 0.15  # of the size; a wider gap parts words
 
-Corners = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True)
 class Comment:
@@ -56,12 +53,8 @@ class Comment:
 
 @dataclass(frozen=True)
 class Annotations:
-    fields: Sequence[Field] = ()
-    comments: Sequence[Comment] = ()
-
-    def with_struck(self, boxes: Sequence[Corners]) -> Annotations:
-        """With what lines on the page strike out."""
-        return replace(self, comments=[*self.comments, Comment("", "", boxes, False, True)]) if boxes else self
+    fields: Sequence[Field]
+    comments: Sequence[Comment]
 
 
 def read_annotations(page: pdfium.PdfPage) -> Annotations:
@@ -85,18 +78,20 @@ def read_annotations(page: pdfium.PdfPage) -> Annotations:
 def _field(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION) -> Iterator[Field]:
     form = page.formenv.raw
     kind = pdfium_c.FPDFAnnot_GetFormFieldType(form, annotation)
-    (box,) = _boxes(page, [_rectangle(annotation)])
+    rectangle = pdfium_c.FS_RECTF()
+    pdfium_c.FPDFAnnot_GetRect(annotation, rectangle)
+    (box,) = _boxes(page, [(rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)])
     if kind in _BOXES:
-        yield Field(*box, TICKED if pdfium_c.FPDFAnnot_IsChecked(form, annotation) else EMPTY)
+        yield Field(box, TICKED if pdfium_c.FPDFAnnot_IsChecked(form, annotation) else EMPTY)
     elif kind in _VALUES:
-        value = _string(pdfium_c.FPDFAnnot_GetFormFieldValue, form, annotation)
+        value = string_of(pdfium_c.FPDFAnnot_GetFormFieldValue, form, annotation)
         is_comb = bool(pdfium_c.FPDFAnnot_GetFormFieldFlags(form, annotation) & _COMB)
         if value.strip():
-            yield Field(*box, value, is_comb and kind == pdfium_c.FPDF_FORMFIELD_TEXTFIELD)
+            yield Field(box, value, is_comb and kind == pdfium_c.FPDF_FORMFIELD_TEXTFIELD)
 
 
 def _comment(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION, kind: int) -> Iterator[Comment]:
-    text = _string(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"Contents")
+    text = string_of(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"Contents")
     quads = []
     for number in range(pdfium_c.FPDFAnnot_CountAttachmentPoints(annotation) if kind in _ON_WORDS else 0):
         quad = pdfium_c.FS_QUADPOINTSF()
@@ -105,30 +100,15 @@ def _comment(page: pdfium.PdfPage, annotation: pdfium_c.FPDF_ANNOTATION, kind: i
             quads.append((min(xs), min(ys), max(xs), max(ys)))
     is_struck = kind == pdfium_c.FPDF_ANNOT_STRIKEOUT
     if text.strip() or is_struck:
-        author = _string(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"T")
+        author = string_of(pdfium_c.FPDFAnnot_GetStringValue, annotation, b"T")
         boxes = _boxes(page, quads)
         yield Comment(author.strip(), text, boxes, kind == pdfium_c.FPDF_ANNOT_FREETEXT, is_struck)
-
-
-def _rectangle(annotation: pdfium_c.FPDF_ANNOTATION) -> Corners:
-    found = pdfium_c.FS_RECTF()
-    pdfium_c.FPDFAnnot_GetRect(annotation, found)
-    return found.left, found.bottom, found.right, found.top
 
 
 def _boxes(page: pdfium.PdfPage, boxes: list[Corners]) -> list[Corners]:
     return [
         (x0, y0, x1, y1) for x0, y0, x1, y1 in Display(page).boxes(np.array(boxes, np.float64).reshape(-1, 4)).tolist()
     ]
-
-
-def _string(function: Callable[..., int], *arguments: object) -> str:
-    size = min(function(*arguments, None, 0), 2 * _LONGEST)
-    if size <= 2:
-        return ""
-    buffer = ctypes.create_string_buffer(size)
-    function(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium_c.FPDF_WCHAR)), size)
-    return buffer.raw[: size - 2].decode("utf-16-le", "replace").replace("\r", "\n")
 
 
 def remarks(page: PageCharacters, comments: Sequence[Comment]) -> list[str]:
@@ -146,29 +126,22 @@ def remarks(page: PageCharacters, comments: Sequence[Comment]) -> list[str]:
     return found
 
 
-def unseen(number: int, page: PageCharacters, annotations: Annotations) -> list[Aside]:
+def unseen(number: int, page: PageCharacters, struck_N: np.ndarray) -> list[Aside]:
     """The text of a page that is no part of what it says."""
-    struck = texts_of(page.code_N, page.spaced_N, _struck(page, annotations))
     kinds: list[tuple[AsideKind, Iterable[str]]] = [
-        ("hidden", page.hidden), ("watermark", page.watermarks), ("deleted", struck)
-    ]  # fmt: skip
+        ("hidden", page.hidden),
+        ("watermark", page.watermarks),
+        ("deleted", texts_of(page.code_N, page.spaced_N, struck_N)),
+    ]
     return [Aside(kind, text, number) for kind, texts in kinds for text in texts]
 
 
-def _struck(page: PageCharacters, annotations: Annotations) -> np.ndarray:
-    struck_N: np.ndarray = np.zeros(len(page.code_N), bool)
-    for box in (box for comment in annotations.comments if comment.is_struck for box in comment.boxes):
-        struck_N |= page.within(box)
-    return struck_N
-
-
-def with_annotations(page: PageCharacters, annotations: Annotations) -> PageCharacters:
+def with_annotations(page: PageCharacters, fields: Sequence[Field], struck_N: np.ndarray) -> PageCharacters:
     """The page without what is struck out, and with what is filled in as its text: ticks as characters, values that are
     not drawn, and those whose letters stand in cells as words."""
-    fields, struck_N = annotations.fields, _struck(page, annotations)
     page = _without(page, struck_N) if struck_N.any() else page
     for field in fields:
-        inside_N = page.within((field.x0, field.y0, field.x1, field.y1))
+        inside_N = page.within(field.box)
         if field.value in (TICKED, EMPTY) or not inside_N.any():
             page = _with_text(page.only(~inside_N), field)
         elif field.is_comb:
@@ -200,16 +173,14 @@ def _with_text(page: PageCharacters, field: Field) -> PageCharacters:
     letters = [(n, letter) for n, letter in enumerate(text) if letter != " "]
     if not letters:
         return page
-    count = len(letters)
-    size = min(field.y1 - field.y0, 12.0) if "\n" not in field.value else 10.0
-    step = min((field.x1 - field.x0) / len(text), 0.6 * size if len(text) > 1 else size)
-    x_N = field.x0 + step * np.array([n for n, _ in letters])
-    low, high = np.full(count, field.y0), np.full(count, field.y0 + size)
-    base = field.y0 + 0.8 * size
-    box_N4 = np.column_stack([x_N, low, x_N + step, high])
+    count, (x0, y0, x1, y1) = len(letters), field.box
+    size = min(y1 - y0, 12.0) if "\n" not in field.value else 10.0
+    step = min((x1 - x0) / len(text), 0.6 * size if len(text) > 1 else size)
+    x_N = x0 + step * np.array([n for n, _ in letters])
+    box_N4 = np.column_stack([x_N, np.full(count, y0), x_N + step, np.full(count, y0 + size)])
     added: dict[str, Any] = {
         "code_N": np.array([ord(letter) for _, letter in letters], np.uint32),
-        "box_N4": box_N4, "ink_N4": box_N4, "origin_N2": np.column_stack([x_N, np.full(count, base)]),
+        "box_N4": box_N4, "ink_N4": box_N4, "origin_N2": np.column_stack([x_N, np.full(count, y0 + 0.8 * size)]),
         "size_N": np.full(count, size), "weight_N": np.full(count, 400, np.int32), "turn_N": np.zeros(count, int),
         "spaced_N": np.array([2 * (n > 0 and text[n - 1] == " ") for n, _ in letters], np.int8),
         "accent_N": np.zeros(count, np.int32),

@@ -31,7 +31,7 @@ from retrieval.extraction.exhibits import (
     within_limits,
 )
 from retrieval.extraction.parts import Part
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.forms import with_pairs
 from retrieval.extraction.pdf.headers_footers import find_headers_footers, said_once, without_hidden_numbers
 from retrieval.extraction.pdf.layout import line_numbers, read_lines, torn_by_boxes
@@ -68,7 +68,6 @@ _FEWEST_PRINTED = 0.5  # of the words of a stated title; those of a template's a
 _WORD = re.compile(r"[^\W_]+")
 _MISREAD = re.compile(r"^[^\w\"'“„«(¿¡]|\s[^\w\s&+/–—-](?=\s|$)|\s[b-df-hj-np-tv-xz]$")  # a sign or a letter by itself
 _NUMBERED_LABEL = re.compile(r":.*\d")
-_NO_RULES = Rules(np.zeros((0, 3)), np.zeros((0, 3)))
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def may_be_title(recognised: str) -> bool:
     return 2 * letters > digits and not _MISREAD.search(recognised) and not _NUMBERED_LABEL.search(recognised)
 
 
-def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Names | None) -> PageLines:
+def read_page(number: int, sheet: PageCharacters, rules: Rules, names: Names | None) -> PageLines:
     """The lines and tables of a page. `names`: column names of the last table of the page before."""
     lines: list[TextLine] = []
     tables: list[ExtractedTable] = []
@@ -118,7 +117,6 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
         numbers = texts_of(sheet.code_N, sheet.spaced_N, numbers_N)
         asides.append(Aside("line number", " ".join(numbers), number))
         sheet = sheet.only(~numbers_N)
-    rules = rules or _NO_RULES
     ordered = read_lines(sheet, find_tables(sheet, rules))
     if torn := torn_by_boxes(sheet, rules.areas_A4, ordered):
         text = read_page(number, sheet.only(~np.any(torn, axis=0)), rules, names)
@@ -131,17 +129,15 @@ def read_page(number: int, sheet: PageCharacters, rules: Rules | None, names: Na
             made = plain_line(number, sheet, line)
             lines += [made] if made is not None else []
         else:
-            table = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
-            if table.cut is not None and names is not None and names.last_line is not None:
-                cut = names.last_line, table.cut
-            names, found = None, table.names
-            lines += table.lines
-            tables.append(table.shown)
+            rows, found, shown, joined = read_table(number, sheet, line, number * _LINES_A_PAGE + count + 1, names)
+            cut, names = joined or cut, None
+            lines += rows
+            tables.append(shown)
     return PageLines(with_pairs(lines, sheet), tables, found, asides, cut)
 
 
 def read_blocks(
-    number: int, blocks: Sequence[PageCharacters], rules: Rules | None, after: Sequence[TextLine] = ()
+    number: int, blocks: Sequence[PageCharacters], rules: Rules, after: Sequence[TextLine] = ()
 ) -> PageLines:
     """The same of a page whose blocks of print are known, in the order of reading; lines `after` which they are
     read."""
@@ -256,9 +252,7 @@ def _captions(page: Page, is_one: Callable[[str], bool]) -> list[tuple[str, Extr
     found = []
     for line in page.lines:
         if line.table == 0 and is_one(line.text) and line.placed_C.any():
-            placed = line.box_C4[line.placed_C]
-            low, high = placed[:, :2].min(axis=0), placed[:, 2:].max(axis=0)
-            box = ExtractedBox(page.facts.number, *map(float, low), *map(float, high))
+            box = ExtractedBox(page.facts.number, *extent(line.box_C4[line.placed_C]))
             found.append((caption_of(line.text), box))
     return found
 

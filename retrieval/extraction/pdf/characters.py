@@ -17,7 +17,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from retrieval.extraction.pdf.things import TextThings
-from retrieval.extraction.pdf.unseen import SLANTED, is_hidden, is_watermark, texts_of
+from retrieval.extraction.pdf.unseen import SLANTED, inside_any, is_hidden, is_watermark, texts_of
 
 HYPHEN = 0x2010  # PDFium marks a hyphen at a line's end as 0x02 or 0xFFFE; a Unicode hyphen until lines are joined
 _LINE_END_HYPHENS = (0x02, 0xFFFE)
@@ -32,15 +32,16 @@ PRINTED_RULE = re.compile(r"(?:[-_=–—*~] ?){5,}")  # noqa: RUF001 (as printe
 _SLANT = 0.11  # of a quarter turn; text that leans less runs along or across the page
 
 
+Corners = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of a form, in points as displayed. `value`: what was filled in, or for a box whether it is ticked
     (TICKED, EMPTY). `is_comb`: each letter stands in a cell of its own."""
 
-    x0: float
-    y0: float
-    x1: float
-    y1: float
+    box: Corners
     value: str
     is_comb: bool = False
 
@@ -84,16 +85,12 @@ class PageCharacters:
 
     def within(self, box: Sequence[float]) -> np.ndarray:
         """inside_N: which characters have their middle in a box."""
-        inside_N: np.ndarray = np.all((self.middle_N2 >= box[:2]) & (self.middle_N2 <= box[2:]), axis=1)
-        return inside_N
+        return inside_any(self.middle_N2, [box])
 
     @cached_property
     def filled_N(self) -> np.ndarray:
         """Which characters were filled into a field."""
-        filled_N: np.ndarray = np.zeros(len(self.code_N), bool)
-        for field in self.fields:
-            filled_N |= self.within((field.x0, field.y0, field.x1, field.y1))
-        return filled_N
+        return inside_any(self.middle_N2, [field.box for field in self.fields])
 
     def only(self, chosen_N: np.ndarray) -> PageCharacters:
         """The page with these characters."""
@@ -154,9 +151,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
 
 def beside(recognised: PageCharacters, own: PageCharacters) -> PageCharacters:
     """What was recognised on a page where it has no text of its own."""
-    middle = recognised.middle_N2[:, None]
-    covered: np.ndarray = np.all((middle >= own.box_N4[:, :2]) & (middle <= own.box_N4[:, 2:]), axis=2).any(axis=1)
-    return recognised.only(~covered)
+    return recognised.only(~inside_any(recognised.middle_N2, own.box_N4))
 
 
 def _turns(matrix_N6: np.ndarray, rotation: int) -> np.ndarray:
@@ -231,11 +226,15 @@ def _line_boxes(
     height = size * np.hypot(matrix[:, 2], matrix[:, 3])
     plausible = np.isfinite(loose).all(axis=1) & (loose[:, 2] > loose[:, 0]) & (loose[:, 3] > loose[:, 1])
     plausible &= loose_height < 3 * np.maximum(height, 1)
-    low = np.where(ink[:, None], np.minimum(loose[:, :2], tight[:, :2]), loose[:, :2])
-    high = np.where(ink[:, None], np.maximum(loose[:, 2:], tight[:, 2:]), loose[:, 2:])
-    both = np.hstack([low, high])
+    both = np.hstack([np.minimum(loose[:, :2], tight[:, :2]), np.maximum(loose[:, 2:], tight[:, 2:])])
     point = np.hstack([origin - 0.1, origin + 0.1])
-    return np.where(plausible[:, None], both, np.where(ink[:, None], tight, point))
+    return np.where(ink[:, None], np.where(plausible[:, None], both, tight), np.where(plausible[:, None], loose, point))
+
+
+def extent(box_N4: np.ndarray) -> Corners:
+    """The box around some."""
+    (x0, y0), (x1, y1) = box_N4[:, :2].min(axis=0).tolist(), box_N4[:, 2:].max(axis=0).tolist()
+    return x0, y0, x1, y1
 
 
 class Display:

@@ -39,6 +39,8 @@ from retrieval.extraction.pdf.opening import NEEDS_PASSWORD, WRONG_PASSWORD, che
 from retrieval.extraction.pdf.tables.rows import Names
 from retrieval.extraction.pdf.tables.rules import read_rules, struck_out
 from retrieval.extraction.pdf.text_boxes import unprinted_line
+from retrieval.extraction.pdf.things import string_of
+from retrieval.extraction.pdf.unseen import inside_any
 
 STAMPED = "a picture with a few words beside it: scanned image?"
 _OUTLINE_ENTRIES = 20_000
@@ -83,13 +85,14 @@ def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachm
     found = []
     for number in range(min(document.count_attachments(), _ATTACHMENTS)):
         attachment = document.get_attachment(number)
-        if attachment.get_name().lower() in _FOR_PROGRAMS:
-            notes.append(f"The attached file {attachment.get_name()} repeats the invoice for programs; it is not read.")
+        name = string_of(pdfium_c.FPDFAttachment_GetName, attachment.raw)
+        if name.lower() in _FOR_PROGRAMS:
+            notes.append(f"The attached file {name} repeats the invoice for programs; it is not read.")
             continue
         try:
-            found.append(Attachment(attachment.get_name(), bytes(attachment.get_data())))
+            found.append(Attachment(name, bytes(attachment.get_data())))
         except pdfium.PdfiumError:
-            found.append(Attachment(attachment.get_name(), b""))
+            found.append(Attachment(name, b""))
     return found
 
 
@@ -137,7 +140,8 @@ def _outline_of_pdfium(document: pdfium.PdfDocument) -> tuple[OutlineEntry, ...]
     for bookmark in islice(document.get_toc(max_depth=15), _OUTLINE_ENTRIES):
         target = bookmark.get_dest()
         page = target.get_index() if target is not None else None
-        entries.append(OutlineEntry(bookmark.get_title()[:500], bookmark.level, page))
+        title = string_of(pdfium_c.FPDFBookmark_GetTitle, bookmark.raw)
+        entries.append(OutlineEntry(title[:500], bookmark.level, page))
     return tuple(entries)
 
 
@@ -149,7 +153,7 @@ def _read_pages(
     names: Names | None = None
     for number in range(len(document)):
         tell(number, len(document), characters)
-        label = document.get_page_label(number) or str(number + 1)
+        label = string_of(pdfium_c.FPDF_GetPageLabel, document.raw, number) or str(number + 1)
         try:
             page, is_form, annotations = page_of(document, number)
         except pdfium.PdfiumError:
@@ -164,10 +168,14 @@ def _read_pages(
             )
         sheet, found = read_characters(page, text_page, is_form), kept(recognised, number)
         struck, rules = struck_out(sheet, read_rules(page))
-        annotations = annotations.with_struck(struck)
-        said, asides = remarks(sheet, annotations.comments), unseen(number, sheet, annotations)
-        sheet = with_annotations(sheet, annotations)
-        facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, _note(page, sheet))
+        struck += [box for comment in annotations.comments if comment.is_struck for box in comment.boxes]
+        struck_N = inside_any(sheet.middle_N2, struck)
+        said, asides = remarks(sheet, annotations.comments), unseen(number, sheet, struck_N)
+        sheet = with_annotations(sheet, annotations.fields, struck_N)
+        boxes = _picture_boxes(page, number)
+        pictures = [box for box in boxes if _LEAST_PICTURE < _area(box) < _PICTURE_SHARE]  # no ornament, no ground
+        note = _note(sheet, max(map(_area, boxes), default=0.0))
+        facts = ExtractedPage(number, label, sheet.width, sheet.height, 0, 0, note)
         if found is not None:
             blocks = found if facts.note == UNREADABLE else [sheet, *(beside(block, sheet) for block in found)]
             read = read_blocks(number, blocks, rules)
@@ -177,7 +185,7 @@ def _read_pages(
         if read.cut is not None:
             part, whole = read.cut
             pages[-1] = replace(pages[-1], lines=[whole if line is part else line for line in pages[-1].lines])
-        is_picture, pictures = found is None and _draws_something(page), _pictures(page, number)
+        is_picture = found is None and pdfium_c.FPDFPage_CountObjects(page.raw) > 0
         lines = [*read.lines, *(unprinted_line(number, text) for text in said)]
         pages.append(Page(facts, lines, is_picture, found is not None, read.tables, pictures, [*asides, *read.asides]))
         text_page.close()
@@ -185,26 +193,13 @@ def _read_pages(
     return pages
 
 
-def _note(page: pdfium.PdfPage, sheet: PageCharacters) -> str:
+def _note(sheet: PageCharacters, largest_picture: float) -> str:
+    """What is wrong with a page. `largest_picture`: the part of it that is covered by one."""
     if not len(sheet.code_N):
         return UNREADABLE if sheet.unreadable else NO_TEXT
     if sheet.unreadable > _UNREADABLE_SHARE * len(sheet.code_N):
         return UNREADABLE
-    return STAMPED if len(sheet.code_N) <= _STAMP_CHARACTERS and _picture_share(page) > _SCAN_SHARE else ""
-
-
-def _draws_something(page: pdfium.PdfPage) -> bool:
-    return int(pdfium_c.FPDFPage_CountObjects(page.raw)) > 0
-
-
-def _picture_share(page: pdfium.PdfPage) -> float:
-    """The part of the page that its largest picture covers."""
-    return max((_area(box) for box in _picture_boxes(page, 0)), default=0.0)
-
-
-def _pictures(page: pdfium.PdfPage, number: int) -> list[ExtractedBox]:
-    """Pictures that show something: neither ornaments nor the ground of the page."""
-    return [box for box in _picture_boxes(page, number) if _LEAST_PICTURE < _area(box) < _PICTURE_SHARE]
+    return STAMPED if len(sheet.code_N) <= _STAMP_CHARACTERS and largest_picture > _SCAN_SHARE else ""
 
 
 def _picture_boxes(page: pdfium.PdfPage, number: int) -> list[ExtractedBox]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.text_boxes import CELL_BORDER, TextLine, composed, piece_of
+from retrieval.extraction.pdf.unseen import inside_any
 from retrieval.extraction.table_rows import SENTENCE_ENDS, Piece, in_between, row_sentence
 from retrieval.extraction.tick_boxes import EMPTY, LEFT_EMPTY, TICKED, stated_ticked
 
@@ -49,8 +52,8 @@ def _cells(line: TextLine) -> list[tuple[int, int]]:
 def _is_filled(line: TextLine, start: int, page: PageCharacters) -> bool:
     """Whether a cell that begins there was filled into a field."""
     left, top, right, bottom = line.box_C4[start].tolist()
-    x, y = (left + right) / 2 * page.width, (top + bottom) / 2 * page.height
-    return any(one.x0 <= x <= one.x1 and one.y0 <= y <= one.y1 for one in page.fields)
+    middle = np.array([[(left + right) / 2 * page.width, (top + bottom) / 2 * page.height]])
+    return bool(inside_any(middle, [field.box for field in page.fields]).any())
 
 
 def _is_above(a: TextLine, b: TextLine, page: PageCharacters) -> bool:
@@ -90,17 +93,13 @@ def _beside(line: TextLine, page: PageCharacters) -> Iterator[TextLine]:
     filled = all(
         _is_filled(line, start, page) and not _is_filled(line, label, page) for (label, _), (start, _) in pairs
     )
-    colons = all(map(_ends_with_colon, labels)) and not any(map(_ends_with_colon, values))
+    colons = all(label.endswith(":") for label in labels) and not any(value.endswith(":") for value in values)
     amount = len(pairs) == 1 and labels[0][-1].isalpha() and _AMOUNT.fullmatch(values[0]) is not None
     if max(map(len, labels)) > _LONGEST_LABEL or not (filled or colons or amount):
         yield line
         return
     for label, value in pairs:
         yield _pair([line], piece_of(line, *label), piece_of(line, *value))
-
-
-def _ends_with_colon(text: str) -> bool:
-    return text.endswith(":")
 
 
 def _pair(sources: Sequence[TextLine], label: Piece, value: Piece) -> TextLine:
@@ -140,9 +139,6 @@ def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
             option = piece_of(line, start + 1, end)
             options.append((line.text[start] != EMPTY, option))
     ticked, empty = ([option for is_ticked, option in options if is_ticked is wanted] for wanted in (True, False))
-    if not options:
-        yield from lines
-        return
     if ticked:
         stated = Piece.unprinted(stated_ticked("".join(piece.text for piece in question).rstrip()))
         yield composed(lines, [*question, stated, *in_between(ticked, f", {TICKED} "), Piece.unprinted(".")])

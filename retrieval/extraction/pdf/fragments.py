@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.tables.grid import Grid
 from retrieval.extraction.pdf.unseen import SLANTED
 
@@ -133,26 +134,17 @@ def with_tables(f: Fragments, box: np.ndarray, tables: Sequence[Grid]) -> Fragme
     """The fragments and one more for each table, which stands where its first character was drawn."""
     if not tables:
         return f
-    bounds = np.array([[*box[t.members_N, :2].min(axis=0), *box[t.members_N, 2:].max(axis=0)] for t in tables])
     members = [*f.members, *(table.members_N for table in tables)]
     order = np.argsort([int(each[0]) for each in members], kind="stable")
-
-    def both(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        return np.concatenate([ours, theirs])[order]
-
-    usual = np.full(len(tables), float(np.median(f.size)) if len(f.size) else 10.0)
-    return Fragments(
-        both(f.x0, bounds[:, 0]),
-        both(f.y0, bounds[:, 1]),
-        both(f.x1, bounds[:, 2]),
-        both(f.y1, bounds[:, 3]),
-        size=both(f.size, usual),
-        count=both(f.count, np.array([len(table.members_N) for table in tables])),
-        members=[members[number] for number in order.tolist()],
-        right_to_left=both(f.right_to_left, np.zeros(len(tables), bool)),
-        table=both(f.table, np.arange(len(tables))),
-        is_form=f.is_form,
-    )
+    x0, y0, x1, y1 = np.array([extent(box[table.members_N]) for table in tables]).T
+    usual = float(np.median(f.size)) if len(f.size) else 10.0
+    added: dict[str, Any] = {
+        "x0": x0, "y0": y0, "x1": x1, "y1": y1, "size": np.full(len(tables), usual),
+        "count": np.array([len(table.members_N) for table in tables]),
+        "right_to_left": np.zeros(len(tables), bool), "table": np.arange(len(tables)),
+    }  # fmt: skip
+    all_of: dict[str, Any] = {name: np.concatenate([getattr(f, name), array])[order] for name, array in added.items()}
+    return replace(f, members=[members[number] for number in order.tolist()], **all_of)
 
 
 def share_row(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -138,8 +138,7 @@ def body_size(pages: Sequence[Sequence[TextLine]]) -> float:
     weights = np.array([len(line.text) for lines in pages for line in lines])
     if not len(sizes):
         return 0.0
-    order = np.argsort(sizes)
-    return float(sizes[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    return float(np.quantile(sizes, 0.5, weights=weights, method="inverted_cdf"))
 
 
 def _value(text: str) -> int:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.fragments import (
     FRAGMENT_GAP,
     Fragments,
@@ -114,7 +114,6 @@ def _columns(f: Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
         return [_flow(f, part)]
     gutter, runs = found
     result: list[np.ndarray] = []
-    done = part[:0]
     ordered = part[np.argsort(f.middle[part], kind="stable")]
     position = 0
     for first, last in [*runs, (len(ordered), len(ordered))]:
@@ -123,9 +122,8 @@ def _columns(f: Fragments, part: np.ndarray, depth: int) -> list[np.ndarray]:
         run = np.sort(ordered[first:last])
         left = f.x1[run] <= gutter + 1
         result += _columns(f, run[left], depth + 1) + _columns(f, run[~left], depth + 1)
-        done = np.concatenate([done, between, run])
         position = last
-    assert len(done) == len(part)
+    assert sum(map(len, result)) == len(part)
     return result
 
 
@@ -140,7 +138,7 @@ def _find_gutter(f: Fragments, part: np.ndarray) -> tuple[float, list[tuple[int,
     for edge in edges[counts >= recurring].tolist():
         gutter = edge - 2.0
         crossing = (x0 < gutter - 1) & (x1 > gutter + 1)
-        if crossing.all() or (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
+        if (x1 <= gutter + 1).sum() < _GUTTER_ROWS or (x0 >= gutter - 1).sum() < _GUTTER_ROWS:
             continue
         borders = np.flatnonzero(np.diff(np.r_[True, crossing, True].astype(int)))
         runs = [
@@ -206,13 +204,9 @@ def _row_lengths(f: Fragments, side: np.ndarray, size: float) -> tuple[np.ndarra
 
 def _flow(f: Fragments, part: np.ndarray) -> np.ndarray:
     """Fragments of one column in reading order: as drawn if that runs down the page, else and in forms by height."""
-    if len(part) < 2:
-        return part
     if f.is_form:
         return np.array([number for row in rows_by_height(f, part) for number in row], dtype=int)
     pieces: list[np.ndarray] = np.split(part, np.flatnonzero(_jumps_back(f, part[:-1], part[1:])) + 1)
-    if len(pieces) == 1:
-        return part
     # Pieces drawn out of order (a header drawn last, say) are sorted by position if they do not overlap.
     pieces.sort(key=lambda piece: float(f.middle[piece].min()))
     for above, below in zip(pieces[:-1], pieces[1:], strict=True):
@@ -240,8 +234,6 @@ def _jumps_back(f: Fragments, before: np.ndarray, after: np.ndarray) -> np.ndarr
 
 def _rows(f: Fragments, part: np.ndarray) -> list[np.ndarray]:
     """Joins neighbouring fragments of one row."""
-    if len(part) == 0:
-        return []
     part = _rightmost_first(f, part)
     before, after = part[:-1], part[1:]
     size = np.minimum(f.size[before], f.size[after])
@@ -300,10 +292,8 @@ def _line(
     gaps[1:][np.diff(filled) != 0] = 2  # between a label and what is filled in
     base = float(np.median(origin[indices[size_N > 0.85 * size], 1]))
     raised = (size_N < 0.85 * size) & (origin[indices, 1] < base - 0.15 * size)
-    x0, y0 = box[indices, :2].min(axis=0)
-    x1, y1 = box[indices, 2:].max(axis=0)
     bold = float(np.mean(page.weight_N[indices] >= 600)) > 0.6
-    return Line(indices, gaps, float(x0), float(y0), float(x1), float(y1), base, size, bold, column, turn, raised)
+    return Line(indices, gaps, *extent(box[indices]), base, size, bold, column, turn, raised)
 
 
 def _is_spaced_out(code_N: np.ndarray, is_space: np.ndarray) -> bool:

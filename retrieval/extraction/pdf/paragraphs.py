@@ -108,7 +108,7 @@ def _goes_on_at(lines: Sequence[TextLine], start: int) -> int | None:
         if not line.table and not _is_other(before, line) and line.text[:1].islower() and not _is_item(line):
             words = " ".join(each.text for each in lines[start:number]).split()
             return number if len(words) >= _FEWEST_WORDS and ends_sentence(lines[number - 1]) else None
-        if line.table or not (_is_other(before, line) and _is_other(first, before)):
+        if line.table or not _is_other(before, line):
             return None
     return None
 
@@ -255,7 +255,7 @@ def _separator(a: TextLine, b: TextLine, margin_a: _Margins, margin_b: _Margins,
     if far and not (in_sentence and step > 4 * em):  # so far that something stood between
         return PARAGRAPH
     indent = b.x0 - a.x0
-    if (ends or broken_off) and not hyphen:
+    if ends or broken_off:
         if _NUMBERED.match(b.text) and indent < 3 * em:
             return ROW
         if 0.8 * em < indent < 6 * em and b.text[:1].isupper():

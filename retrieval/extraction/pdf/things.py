@@ -6,7 +6,7 @@ Axes: N characters, T text objects.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,6 +16,7 @@ import pypdfium2.raw as pdfium_c
 
 MOST_THINGS = 20_000  # of a page; maps and plots have more, and no tables worth the time
 _DEEPEST = 3  # forms inside forms
+_LONGEST = 20_000  # characters of one text beside those of the page
 
 Matrix = tuple[float, float, float, float, float, float]
 _IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
@@ -52,6 +53,14 @@ def chained(inner: Matrix, outer: Matrix) -> Matrix:
     a, b, c, d, e, f = inner
     p, q, r, s, t, u = outer
     return a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u
+
+
+def string_of(function: Callable[..., int], *arguments: object) -> str:
+    """What a function of PDFium writes into a buffer, in UTF-16: a title, a name, a comment, what was filled in."""
+    size = function(*arguments, None, 0)
+    buffer = ctypes.create_string_buffer(max(2, size))
+    function(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium_c.FPDF_WCHAR)), size)
+    return buffer.raw[:-2].decode("utf-16-le", "replace")[:_LONGEST].replace("\r", "\n")
 
 
 def bounds_of(thing: pdfium_c.FPDF_PAGEOBJECT, outer: Matrix) -> tuple[float, float, float, float]:

@@ -5,7 +5,7 @@ Axes: N characters of the page, T text objects, B boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -36,8 +36,8 @@ def is_hidden(
         word_N = np.array([chr(code).isalnum() for code in code_N.tolist()])
         hidden_N &= np.bincount(things.of_N, word_N)[things.of_N] > 0
         pictures_B4, grounds_B4 = _grounds(page)
-        hidden_N &= ~_inside(middle_N2, pictures_B4)
-        hidden_N &= ~(white_T[things.of_N] & _inside(middle_N2, grounds_B4))
+        hidden_N &= ~inside_any(middle_N2, pictures_B4)
+        hidden_N &= ~(white_T[things.of_N] & inside_any(middle_N2, grounds_B4))
     return hidden_N
 
 
@@ -52,9 +52,10 @@ def _grounds(page: pdfium.PdfPage) -> tuple[np.ndarray, np.ndarray]:
     return np.array(pictures).reshape(-1, 4), np.array(areas).reshape(-1, 4)
 
 
-def _inside(point_N2: np.ndarray, box_B4: np.ndarray) -> np.ndarray:
+def inside_any(point_N2: np.ndarray, boxes: Iterable[Sequence[float] | np.ndarray]) -> np.ndarray:
+    """inside_N: which points lie in one of some boxes."""
     inside_N = np.zeros(len(point_N2), bool)
-    for box in box_B4:
+    for box in boxes:
         inside_N |= ((point_N2 >= box[:2]) & (point_N2 <= box[2:])).all(axis=1)
     return inside_N
 
@@ -74,7 +75,7 @@ def is_watermark(
         size, turn = size_N[own_N][0], turn_N[own_N][0]
         letters = sum(chr(code).isalpha() for code in code_N[own_N].tolist())
         others_N2 = middle_N2[(turn_N != turn) | (size_N < size / _LARGE)]
-        if letters >= _FEWEST_LETTERS and (_inside(others_N2, ink_N4[own_N])).sum() > 1:
+        if letters >= _FEWEST_LETTERS and inside_any(others_N2, ink_N4[own_N]).sum() > 1:
             alike_N = (turn_N == turn) & (np.abs(size_N - size) < 0.5)
             stamped_N |= alike_N if turn >= SLANTED else own_N
     return stamped_N

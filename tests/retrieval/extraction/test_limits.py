@@ -15,6 +15,7 @@ from pathlib import Path
 import pypdf
 import pytest
 from PIL import Image
+from pypdf.generic import ArrayObject, ByteStringObject, DictionaryObject, NameObject, NumberObject
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
@@ -239,6 +240,20 @@ def test_the_outline_knows_its_pages_and_places(tmp_path):
         ("Section", 1, 2),
     ]
     assert [entry.start for entry in document.outline] == [page.start for page in document.pages[1:]]
+
+
+def test_half_a_letter_in_a_title_or_the_label_of_a_page_is_no_reason_to_refuse_a_file(tmp_path):
+    half = ByteStringObject(b"\xfe\xff\xd8\x00\x00A")
+    writer = pypdf.PdfWriter(clone_from=pypdf.PdfReader(io.BytesIO(GOOD)))
+    writer.add_outline_item(title="Chapter", page_number=0).get_object()[NameObject("/Title")] = half
+    label = DictionaryObject({NameObject("/P"): half})
+    labels = ArrayObject([NumberObject(0), label])
+    writer.root_object[NameObject("/PageLabels")] = DictionaryObject({NameObject("/Nums"): labels})
+    path = tmp_path / "half.pdf"
+    writer.write(path)
+    document = extract(path)
+    assert document.text == "Hello world of letters"
+    assert [page.label for page in document.pages] == ["\ufffdA"]
 
 
 def test_a_page_image_is_as_wide_as_asked_and_never_larger_than_allowed(tmp_path):

@@ -234,6 +234,12 @@ def test_comments_on_a_page_are_read_and_say_what_they_are(tmp_path):
     ]
 
 
+def test_a_comment_without_end_is_read_as_far_as_any_text_beside_a_page(tmp_path):
+    text = made(tmp_path, [(72, 700, 10, "The tent is blue.")], [], more=[annotation("Text", "word " * 10_000)])
+    assert text.startswith("The tent is blue.\n\nComment: word word") and 19_000 < len(text) < 21_000
+    assert "\0" not in text
+
+
 def test_what_a_comment_strikes_out_is_set_aside(tmp_path):
     struck = annotation("StrikeOut", "", "/QuadPoints [60 690 300 690 60 670 300 670]")
     text = made(tmp_path, [(72, 700, 10, "The fee is 40 euros."), (72, 680, 10, "It was 30 euros.")], [], more=[struck])

@@ -12,7 +12,7 @@ import numpy as np
 
 from retrieval.extraction.pdf.characters import PageCharacters
 from retrieval.extraction.pdf.fragments import set_upright, turned_boxes
-from retrieval.extraction.pdf.tables.grid import Cell, Grid
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, members_of
 from retrieval.extraction.pdf.tables.number_tables import number_tables
 from retrieval.extraction.pdf.tables.open_tables import Words, aligned_tables, tables_between_rules
 from retrieval.extraction.pdf.tables.rules import Rules, joined
@@ -56,7 +56,7 @@ def _with_turned_names(page: PageCharacters, grid: Grid) -> Grid:
     """The table with the names of its columns that are set sideways above them."""
     x_N, y_N = page.middle_N2[:, 0], page.middle_N2[:, 1]
     top = float(page.box_N4[grid.members_N, 1].min())
-    first = [cell for cell in grid.cells if cell.row == 0]
+    first = grid.in_row(0)
     foot = max(float(page.box_N4[cell.members_N, 3].max()) for cell in first)
     edges = np.array(grid.edges)
     near_N = (page.turn_N % 2 == 1) & (page.turn_N < SLANTED) & (y_N < foot) & (y_N > top - _TURNED_REACH)
@@ -66,18 +66,17 @@ def _with_turned_names(page: PageCharacters, grid: Grid) -> Grid:
     if len(np.unique(owner)) < 2 or len(near) < 2 * len(np.unique(owner)):
         return grid
     shift = int(any(cell.column in owner for cell in first))
-    cells = [replace(cell, row=cell.row + shift, row_end=cell.row_end + shift) for cell in grid.cells]
+    cells = [cell.moved(shift) for cell in grid.cells]
     cells += [Cell(0, 1, column, column + 1, near[owner == column]) for column in np.unique(owner).tolist()]
-    members = np.sort(np.concatenate([grid.members_N, near]))
-    return replace(grid, members_N=members, cells=cells, heading_rows=1 + shift * (grid.heading_rows or 0))
+    return replace(grid, cells=cells, heading_rows=1 + shift * (grid.heading_rows or 0))
 
 
 def _middle_of(page: PageCharacters, grid: Grid, column: int) -> float:
     """Where the text of a column stands."""
-    own = [cell.members_N for cell in grid.cells if (cell.column, cell.column_end) == (column, column + 1)]
+    own = grid.in_column(column)
     if not own:
         return (grid.edges[column] + grid.edges[column + 1]) / 2
-    return float(np.median(page.middle_N2[np.concatenate(own), 0]))
+    return float(np.median(page.middle_N2[members_of(own), 0]))
 
 
 def _bordered_tables(page: PageCharacters, rules: Rules, free_N: np.ndarray) -> Iterator[Grid]:
@@ -152,42 +151,24 @@ def _filled(
     """The grid with the characters of its cells; None if it is no table: too few cells, or most of them empty."""
     x_N, y_N = page.middle_N2[:, 0], page.middle_N2[:, 1]
     inside = np.flatnonzero(free_N & (x_N > xs[0]) & (x_N < xs[-1]) & (y_N > ys[0]) & (y_N < ys[-1]))
-    row = np.searchsorted(ys, y_N[inside]) - 1
-    column = np.searchsorted(xs, x_N[inside]) - 1
-    owner = cell_RC[row, column]
+    owner = cell_RC[np.searchsorted(ys, y_N[inside]) - 1, np.searchsorted(xs, x_N[inside]) - 1]
     cells: list[Cell] = []
     for number in np.unique(cell_RC).tolist():
         rows, columns = np.nonzero(cell_RC == number)
-        cells.append(
-            Cell(
-                int(rows.min()),
-                int(rows.max()) + 1,
-                int(columns.min()),
-                int(columns.max()) + 1,
-                inside[owner == number],
-            )
-        )
+        row, row_end, column, column_end = map(int, (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1))
+        cells.append(Cell(row, row_end, column, column_end, inside[owner == number]))
     filled = [cell for cell in cells if len(cell.members_N)]
     plain = [cell for cell in filled if cell.row_end - cell.row == 1 == cell.column_end - cell.column]
     if len(filled) < _FEWEST_FILLED * len(cells) or len(plain) < _FEWEST_PLAIN * len(filled):
         return None
     if len({cell.row for cell in filled}) < 2 or len({cell.column for cell in filled}) < 2:
         return None
-    return _trimmed(Grid(inside, filled, tuple(xs.tolist()), bordered=True))
+    return _trimmed(Grid(filled, tuple(xs.tolist()), bordered=True))
 
 
 def _trimmed(grid: Grid) -> Grid:
     """Without empty rows above and empty columns at the sides, as a frame around a table or its caption makes them."""
     above, before = min(cell.row for cell in grid.cells), min(cell.column for cell in grid.cells)
     last = max(cell.column_end for cell in grid.cells)
-    cells = [
-        replace(
-            cell,
-            row=cell.row - above,
-            row_end=cell.row_end - above,
-            column=cell.column - before,
-            column_end=cell.column_end - before,
-        )
-        for cell in grid.cells
-    ]
+    cells = [cell.moved(-above, -before) for cell in grid.cells]
     return replace(grid, cells=cells, edges=grid.edges[before : last + 1])

@@ -160,8 +160,7 @@ def _grid(words: Words, rules: Rules, start: int, printed: Sequence[_Printed]) -
         cells += [words.cell(row, 0, 1, line.label)] if line.label else []
         for column, here in enumerate(_by_column(words, line.numbers, columns)):
             cells += [words.cell(row, column + first, column + first + 1, here)] if here else []
-    members = np.sort(np.concatenate([cell.members_N for cell in cells]))
-    return Grid(members, cells, tuple(edges), heading_rows=count)
+    return Grid(cells, tuple(edges), heading_rows=count)
 
 
 def _columns(words: Words, rows: Sequence[Row]) -> list[tuple[float, float]]:
@@ -220,8 +219,6 @@ def _by_column(words: Words, numbers: Row, columns: Columns) -> list[Row]:
 def _is_regular(words: Words, printed: Sequence[_Printed], columns: Columns) -> bool:
     """Whether the columns are filled in most rows, by one number each, and labels do not reach into them."""
     rows = [line for line in printed if line.numbers]
-    if not columns or not rows:
-        return False
     counts = np.array([[len(here) for here in _by_column(words, line.numbers, columns)] for line in rows])
     into = sum(float(words.f.x1[line.label].max()) > columns[0][1] for line in rows if line.label)
     return bool((counts > 0).mean() > _FULL_SHARE and (counts > 1).mean() < 0.2 and into < 0.2 * len(rows))
@@ -247,7 +244,6 @@ def _heading(
         len(_phrases(words, lines[0])) == 1 and words.f.x0[lines[0][0]] < columns[0][0] and len(lines) > 1
     ):
         lines.pop(0)  # a caption
-    levels: list[dict[tuple[int, int], Row]] = []  # from the foot: words by the columns that they stand above
     names: dict[tuple[int, int], Row] = {}
     groups: list[tuple[tuple[int, int], Row]] = []
     for row in lines:

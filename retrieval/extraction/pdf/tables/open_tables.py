@@ -36,6 +36,7 @@ _LEADER = 4  # dots
 _LEADER_SHARE = 0.8
 _LONGEST_TABLE = 80  # lines on a page, of tables that nothing but alignment shows
 _PROSE = 28  # characters; lines of prose are longer, those of cells mostly shorter
+_WORDY = 1.4  # words in a line of a cell; only cells of more go on in the next line
 
 Row = list[int]
 """Words of one printed line, from left to right."""
@@ -134,15 +135,21 @@ class Words:
         """The table of these lines; None if it has a single column, or is prose in columns."""
         gutters = self.gutters(body if len(body) > 2 else [*heading, *body])
         lines = [self.by_column(row, gutters) for row in body]
-        if not gutters or self._is_prose([line for line in lines if line]):
+        columns: dict[int, list[Row]] = {}
+        for line in lines:
+            for column, words in (line or {}).items():
+                columns.setdefault(column, []).append(words)
+        lengths = [np.median([self.f.count[words].sum() for words in cells]) for cells in columns.values()]
+        if not gutters or sum(length > _PROSE for length in lengths) > 1:
             return None
         ends = [*(begin - self.size for begin in gutters), max(float(self.f.x1[row[-1]]) for row in body)]
-        rows = self._table_rows(body, lines, breaks, ends)
+        wordy = {column for column, cells in columns.items() if np.mean(list(map(len, cells))) > _WORDY}
+        rows = self._table_rows(body, lines, breaks, ends, wordy)
         if len(rows) < 2:
             return None
         words = [word for row in (*heading, *body) for word in row]
         edges = (float(self.f.x0[words].min()), *gutters, float(self.f.x1[words].max()))
-        names = self._names(heading, [line for line in lines if line], gutters)
+        names = self._names(heading, columns, gutters)
         if heading and not (any(map(self.has_gap, heading)) and self._are_names(names, len(gutters))):
             return None
         cells = [self.cell(0, column, column + 1, words) for column, words in names.items()]
@@ -150,25 +157,19 @@ class Words:
             for column, words in whole_row.items():
                 across = column < 0
                 cells.append(self.cell(number, max(column, 0), len(edges) - 1 if across else column + 1, words))
-        members = np.sort(np.concatenate([cell.members_N for cell in cells]))
-        return Grid(members, cells, edges, heading_rows=1 if heading else None)
+        return Grid(cells, edges, heading_rows=1 if heading else None)
 
     def cell(self, row: int, column: int, end: int, words: Row, row_end: int | None = None) -> Cell:
         members_N = np.sort(np.concatenate([self.f.members[word] for word in words]))
         return Cell(row, row_end or row + 1, column, end, members_N)
 
-    def _names(
-        self, heading: Sequence[Row], body: Sequence[dict[int, Row]], gutters: Sequence[float]
-    ) -> dict[int, Row]:
+    def _names(self, heading: Sequence[Row], columns: dict[int, list[Row]], gutters: Sequence[float]) -> dict[int, Row]:
         """The words of the heading by column: that below which most of a word stands, else the one it begins in."""
         extents: dict[int, tuple[float, float]] = {}
-        for line in body:
-            for column, words in line.items():
-                row = [word for word in words if not self.leader_F[word]]
-                if not row:
-                    continue
-                low, high = extents.get(column, (np.inf, -np.inf))
-                extents[column] = min(low, float(self.f.x0[row].min())), max(high, float(self.f.x1[row].max()))
+        for column, cells in columns.items():
+            own = [word for cell in cells for word in cell if not self.leader_F[word]]
+            if own:
+                extents[column] = float(self.f.x0[own].min()), float(self.f.x1[own].max())
         names: dict[int, Row] = {}
         for row in heading:
             for word in row:
@@ -185,27 +186,16 @@ class Words:
         numbers = sum(is_number(text) for text in texts)
         return set(names) >= set(range(1, last + 1)) and max(map(len, texts)) <= _LONGEST_NAME and 2 * numbers < last
 
-    def _is_prose(self, lines: Sequence[dict[int, Row]]) -> bool:
-        lengths: dict[int, list[int]] = {}
-        for line in lines:
-            for column, words in line.items():
-                lengths.setdefault(column, []).append(int(self.f.count[words].sum()))
-        return sum(float(np.median(column)) > _PROSE for column in lengths.values()) > 1
-
     def _table_rows(
         self,
         body: Sequence[Row],
         lines: Sequence[dict[int, Row] | None],
         breaks: Sequence[float],
         ends: Sequence[float],
+        wordy: set[int],
     ) -> list[dict[int, Row]]:
         """Printed lines to rows, as words by column; column -1 for a line across several. `ends`: how far each column
-        reaches."""
-        many: dict[int, list[int]] = {}
-        for line in lines:
-            for column, words in (line or {}).items():
-                many.setdefault(column, []).append(len(words))
-        wordy = {column for column, counts in many.items() if np.mean(counts) > 1.4}
+        reaches; `wordy`: the columns of several words."""
         rows: list[dict[int, Row]] = []
         last: dict[int, Row] = {}
         before: Row | None = None
@@ -215,7 +205,14 @@ class Words:
             if line is None:
                 rows.append({-1: printed})
                 last = {}
-            elif last and not broken and self._continue(last, rows[-1], line, ends, wordy):
+            elif (
+                last
+                and not broken
+                and all(
+                    column in wordy and self._goes_on(last.get(column), rows[-1].get(column, []), words, ends[column])
+                    for column, words in line.items()
+                )
+            ):
                 for column, words in line.items():
                     rows[-1][column] = rows[-1][column] + words
                 last = line
@@ -225,23 +222,9 @@ class Words:
             before = printed
         return rows
 
-    def _continue(
-        self,
-        above: dict[int, Row],
-        cells: dict[int, Row],
-        below: dict[int, Row],
-        ends: Sequence[float],
-        wordy: set[int],
-    ) -> bool:
-        """Whether a printed line goes on with all of the cells whose last line is `above`."""
-        return all(
-            column in wordy and self._goes_on(above.get(column), cells.get(column), words, ends[column])
-            for column, words in below.items()
-        )
-
-    def _goes_on(self, above: Row | None, cell: Row | None, below: Row, end: float) -> bool:
+    def _goes_on(self, above: Row | None, cell: Row, below: Row, end: float) -> bool:
         """Whether the line `above`, the last of a cell, is continued by the words below it."""
-        if above is None or cell is None:
+        if above is None:
             return False
         first, text = self.text(below)[0], self.text(cell)
         if first.islower() or text.count("(") > text.count(")"):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from retrieval.extraction.document import ExtractedBox, ExtractedTable
-from retrieval.extraction.pdf.characters import PageCharacters
+from retrieval.extraction.pdf.characters import PageCharacters, extent
 from retrieval.extraction.pdf.layout import Line, lines_of_cell
 from retrieval.extraction.pdf.paragraphs import join_lines
-from retrieval.extraction.pdf.tables.grid import Cell, Grid, heading_rows
+from retrieval.extraction.pdf.tables.grid import Cell, Grid, heading_rows, members_of
 from retrieval.extraction.pdf.text_boxes import TextLine, composed, plain_line
 from retrieval.extraction.table_rows import (
     LONGEST_NAME,
@@ -51,48 +51,42 @@ class Names:
         )
 
 
-@dataclass(frozen=True)
-class ReadTable:
-    """A table as sentences (`lines`) and as cells (`shown`), and the names of its columns. `cut`: the last row of the
-    table before, with the rest of it that stands above the rows of this one."""
+def read_table(
+    page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None
+) -> tuple[list[TextLine], Names | None, ExtractedTable, tuple[TextLine, TextLine] | None]:
+    """A table as sentences, the names of its columns, its cells as they stand; and the last row of the table before as
+    it was read, and with the rest of it, where that stands above the rows of this one.
 
-    lines: list[TextLine]
-    names: Names | None
-    shown: ExtractedTable
-    cut: TextLine | None = None
-
-
-def read_table(page_number: int, page: PageCharacters, whole: Line, number: int, before: Names | None) -> ReadTable:
-    """`before`: the names of a table that this one may continue; `number` distinguishes it from others."""
+    `before`: the names of a table that this one may continue; `number` distinguishes it from others."""
     assert whole.table is not None
     grid = whole.table
     cells = {id(cell): _text_of(page_number, page, cell) for cell in grid.cells}
     heading = grid.heading_rows if grid.heading_rows is not None else heading_rows(page, grid)
     names = _names(grid, cells, heading) if heading else None
+    rows = sorted({cell.row for cell in grid.cells})
+    cut = None
     if names is None and before is not None and before.fit(grid):
         names = replace(before, edges=grid.edges)
+        cut = _rest_of_row(grid, cells, rows[0], before) if not heading else None
     lines = []
-    rows = sorted({cell.row for cell in grid.cells})
-    cut = _rest_of_row(grid, cells, rows[0], before) if not heading and names is not None else None
     for row in rows[1:] if cut is not None else rows:
         if row < heading:
-            shown = [cell for cell in grid.cells if cell.row == row]
-            pieces = in_between([cells[id(cell)] for cell in sorted(shown, key=lambda cell: cell.column)], "\t")
+            pieces = in_between([cells[id(cell)] for cell in grid.in_row(row)], "\t")
         else:
             pieces = _row_pieces(grid, cells, row, heading, names)
         if pieces:
-            own = np.concatenate([cell.members_N for cell in grid.cells if cell.row == row])
-            lines.append(_line(page_number, page, whole, own, pieces, number))
+            lines.append(_line(page_number, page, whole, members_of(grid.in_row(row)), pieces, number))
     if names is not None and lines:
-        last = {cell.column: cells[id(cell)] for cell in grid.cells if cell.row == rows[-1]}
+        last = {cell.column: cells[id(cell)] for cell in grid.in_row(rows[-1])}
         names = replace(names, last=last, last_line=lines[-1])
-    return ReadTable(lines, names, _shown(page_number, page, grid, cells), cut)
+    return lines, names, _shown(page_number, page, grid, cells), cut
 
 
-def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | None) -> TextLine | None:
-    """The last row of the table before with the cells of this one, which go on with it; None where they do not."""
-    here = {cell.column: cells[id(cell)].text for cell in grid.cells if cell.row == row}
-    if before is None or before.last_line is None or 0 in here or not set(here) <= set(before.last):
+def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names) -> tuple[TextLine, TextLine] | None:
+    """The last row of the table before as it was read, and with the cells of this one, which go on with it; None where
+    they do not."""
+    here = {cell.column: cells[id(cell)].text for cell in grid.in_row(row)}
+    if before.last_line is None or 0 in here or not set(here) <= set(before.last):
         return None
     if not any(text[:1].islower() for text in here.values()):
         return None
@@ -100,7 +94,7 @@ def _rest_of_row(grid: Grid, cells: dict[int, Piece], row: int, before: Names | 
     for column, piece in before.last.items():
         rest = [Piece.unprinted(f" {here[column]}")] if column in here else []
         parts.append([*named(before.names[column], piece), *rest])
-    return composed([before.last_line], row_sentence(parts, is_form=not any(before.names)))
+    return before.last_line, composed([before.last_line], row_sentence(parts, is_form=not any(before.names)))
 
 
 def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, Piece]) -> ExtractedTable:
@@ -108,10 +102,10 @@ def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, 
     rows = [[""] * (len(grid.edges) - 1) for _ in range(max(cell.row_end for cell in grid.cells))]
     for cell in grid.cells:
         rows[cell.row][cell.column] = " ".join(cells[id(cell)].text.split())
-    low, high = page.box_N4[grid.members_N, :2].min(axis=0), page.box_N4[grid.members_N, 2:].max(axis=0)
-    sides = (low[0] / page.width, low[1] / page.height, high[0] / page.width, high[1] / page.height)
+    x0, y0, x1, y1 = extent(page.box_N4[grid.members_N])
+    box = ExtractedBox(page_number, x0 / page.width, y0 / page.height, x1 / page.width, y1 / page.height)
     filled = tuple(tuple(row) for row in rows if any(row))
-    return ExtractedTable(page_number, "", ExtractedBox(page_number, *map(float, sides)), filled)
+    return ExtractedTable(page_number, "", box, filled)
 
 
 def _names(grid: Grid, cells: dict[int, Piece], heading: int) -> Names | None:
@@ -184,8 +178,8 @@ def _line(
     page_number: int, page: PageCharacters, whole: Line, own: np.ndarray, pieces: list[Piece], number: int
 ) -> TextLine:
     row = joined_pieces(pieces)
-    low, high = page.box_N4[own, :2].min(axis=0), page.box_N4[own, 2:].max(axis=0)
+    x0, y0, x1, y1 = extent(page.box_N4[own])
     return TextLine(
-        page_number, whole.column, whole.turn, row.text, row.box_C4, row.placed_C, row.run_C, float(low[0]),
-        float(low[1]), float(high[0]), float(high[1]), float(high[1]), whole.size, False, 1, number,
+        page_number, whole.column, whole.turn, row.text, row.box_C4, row.placed_C, row.run_C,
+        x0, y0, x1, y1, y1, whole.size, False, 1, number,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-from retrieval.extraction.pdf.characters import Display, PageCharacters
+from retrieval.extraction.pdf.characters import Corners, Display, PageCharacters
 from retrieval.extraction.pdf.things import MOST_THINGS, Matrix, chained, drawn_things, fill_of, matrix_of
 
 _THICKEST = 3.0  # points; a filled area no higher (or wider) than this is a line
@@ -27,16 +27,14 @@ _LOWEST, _HIGHEST = 0.15, 0.5  # of the size above the baseline: there a line st
 _OVERHANG = 0.5  # of the size: how much longer or shorter than the words it may be
 _FEWEST = 2  # letters
 
-Corners = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True)
 class Rules:
     """`level_R3`: y, x0, x1 of the horizontal rules; `upright_R3`: x, y0, y1 of the vertical ones; `areas_A4`: what has
     a border or a colour, larger than a line."""
 
-    level_R3: np.ndarray
-    upright_R3: np.ndarray
+    level_R3: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    upright_R3: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     areas_A4: np.ndarray = field(default_factory=lambda: np.zeros((0, 4)))
 
     @classmethod
@@ -57,10 +55,21 @@ class Rules:
 
 def read_rules(page: pdfium.PdfPage) -> Rules:
     """All straight horizontal and vertical lines of a page, also those drawn as thin filled areas."""
-    segments: list[Corners] = []
+    segments: list[Corners] = []  # two opposite corners of each line
     areas: list[Corners] = []
-    for segment in _segments_of_page(page, areas):
-        segments.append(segment)
+    for thing, kind, outer in drawn_things(page):
+        if kind != pdfium_c.FPDF_PAGEOBJ_PATH:
+            continue
+        fill, stroke = ctypes.c_int(), ctypes.c_int()
+        pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
+        if not fill.value and not stroke.value:
+            continue
+        is_seen = bool(stroke.value) or min(fill_of(thing)[:3]) < _WHITE
+        for points in _subpaths(thing, chained(matrix_of(thing), outer)):
+            segments += _lines_of(points, stroked=bool(stroke.value))
+            xs, ys = zip(*points, strict=True)
+            if is_seen and min(max(xs) - min(xs), max(ys) - min(ys)) > _THICKEST:
+                areas.append((min(xs), min(ys), max(xs), max(ys)))
         if len(segments) >= MOST_THINGS:
             break
     show = Display(page)
@@ -78,21 +87,6 @@ def joined(rules_R3: np.ndarray, reach: float) -> np.ndarray:
         else:
             whole.append([place, start, end])
     return np.array(whole, np.float64).reshape(-1, 3)
-
-
-def _segments_of_page(page: pdfium.PdfPage, areas: list[Corners]) -> Iterator[Corners]:
-    """Two opposite corners of every straight line that is drawn, in page space. Other areas are added to `areas`."""
-    for thing, kind, outer in drawn_things(page):
-        if kind == pdfium_c.FPDF_PAGEOBJ_PATH:
-            fill, stroke = ctypes.c_int(), ctypes.c_int()
-            pdfium_c.FPDFPath_GetDrawMode(thing, fill, stroke)
-            if fill.value or stroke.value:
-                is_seen = bool(stroke.value) or min(fill_of(thing)[:3]) < _WHITE
-                for points in _subpaths(thing, chained(matrix_of(thing), outer)):
-                    yield from _lines_of(points, stroked=bool(stroke.value))
-                    xs, ys = zip(*points, strict=True)
-                    if is_seen and min(max(xs) - min(xs), max(ys) - min(ys)) > _THICKEST:
-                        areas.append((min(xs), min(ys), max(xs), max(ys)))
 
 
 def _lines_of(points: list[tuple[float, float]], *, stroked: bool) -> Iterator[Corners]:

@@ -7,7 +7,7 @@ Axes: N characters of the page, R rules, L printed lines. Points, origin top lef
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -43,10 +43,6 @@ class _Printed:
     size: float
     words: Sequence[_Word]
 
-    @property
-    def members_N(self) -> np.ndarray:
-        return np.sort(np.concatenate([word.members_N for word in self.words]))
-
 
 def subdivided(page: PageCharacters, grid: Grid) -> Grid:
     """The table with the rows and columns that only white space parts; itself if there are none."""
@@ -56,11 +52,7 @@ def subdivided(page: PageCharacters, grid: Grid) -> Grid:
     body = next((row for row in rows if stacks[row]), None)
     if body is None:
         return grid
-    gutters = {
-        column: found
-        for column in range(len(grid.edges) - 1)
-        if (found := _gutters(grid, lines, column, body)) and body > 0
-    }
+    gutters = {column: found for column in range(len(grid.edges) - 1) if (found := _gutters(grid, lines, column, body))}
     if not gutters and all(len(levels) < 2 for levels in stacks.values()):
         return grid
     return _rebuilt(grid, lines, stacks, body, gutters)
@@ -84,7 +76,7 @@ def _levels(grid: Grid, lines: dict[int, list[_Printed]], row: int) -> list[floa
     fewest, if the first column has a line at each. None if it is a row of words, or one of cells of several lines."""
     if any(cell.row < row < cell.row_end or cell.row == row < cell.row_end - 1 for cell in grid.cells):
         return []
-    first, *others = sorted((cell for cell in grid.cells if cell.row == row), key=lambda cell: cell.column)
+    first, *others = grid.in_row(row)
     numbers = [found for cell in others if all(map(_has_amount, found := lines[id(cell)]))]
     if first.column or not numbers:
         return []
@@ -136,8 +128,8 @@ def _is_amount(text: str) -> bool:
 
 def _gutters(grid: Grid, lines: dict[int, list[_Printed]], column: int, body: int) -> list[float]:
     """Where columns of numbers begin, after the first, between two borders; each has a name in the last line above."""
-    below = [line for cell in _only(grid, column) if cell.row >= body for line in lines[id(cell)]]
-    above = [line for cell in _only(grid, column) if cell.row < body for line in lines[id(cell)]]
+    below = [line for cell in grid.in_column(column) if cell.row >= body for line in lines[id(cell)]]
+    above = [line for cell in grid.in_column(column) if cell.row < body for line in lines[id(cell)]]
     if not below or not above:
         return []
     spans = sorted((word.x0, word.x1) for line in below for word in line.words)
@@ -147,17 +139,13 @@ def _gutters(grid: Grid, lines: dict[int, list[_Printed]], column: int, body: in
             found.append(x0)
         end = max(end, x1)
     parted = [_parts(line.words, found) for line in below]
-    full = [len(parts) == len(found) + 1 and all(map(_is_amount, _texts(parts))) for parts in parted]
+    texts = [["".join(word.text for word in words) for words in parts.values()] for parts in parted]
+    full = [len(row) == len(found) + 1 and all(map(_is_amount, row)) for row in texts]
     names = max(above, key=lambda line: line.middle)
     named = [words for _, words in sorted(_parts(names.words, found).items())]
     gaps = [right[0].x0 - left[-1].x1 for left, right in pairwise(named)]
     is_named = len(named) == len(found) + 1 and all(gap > _BETWEEN_NAMES * names.size for gap in gaps)
     return found if is_named and sum(full) >= _MOSTLY * len(full) else []
-
-
-def _only(grid: Grid, column: int) -> Iterator[Cell]:
-    """The cells of one column alone."""
-    return (cell for cell in grid.cells if (cell.column, cell.column_end) == (column, column + 1))
 
 
 def _parts(words: Sequence[_Word], gutters: Sequence[float]) -> dict[int, list[_Word]]:
@@ -168,10 +156,6 @@ def _parts(words: Sequence[_Word], gutters: Sequence[float]) -> dict[int, list[_
         covered = [min(word.x1, right) - max(word.x0, left) for left, right in pairwise(borders)]
         parts.setdefault(int(np.argmax(covered)), []).append(word)
     return parts
-
-
-def _texts(parts: dict[int, list[_Word]]) -> list[str]:
-    return ["".join(word.text for word in words) for words in parts.values()]
 
 
 def _rebuilt(
@@ -198,31 +182,29 @@ def _rebuilt(
         if is_parted and cell.row < body and cell is _lowest(grid, cell.column, body):
             over, names = _heads(printed, parting)
             if over:
-                cells.append(Cell(tops[cell.row], tops[cell.row] + 1, first, end, _members(over)))
-            cells += _in_columns(names, tops[body] - 1, first)
+                cells.append(_cell(tops[cell.row], first, end, [word for line in over for word in line.words]))
+            cells += [_cell(tops[body] - 1, first + part, first + part + 1, words) for part, words in names.items()]
         elif levels:
             for number in range(len(levels)):
-                here = [line for line in printed if _row_of(line, levels) == number]
+                here = [word for line in printed if _row_of(line, levels) == number for word in line.words]
                 row = tops[cell.row] + number
-                if here and is_parted:
-                    words = [word for line in here for word in line.words]
-                    cells += _in_columns(_parts(words, parting).items(), row, first)
+                if is_parted:
+                    parts = _parts(here, parting).items()
+                    cells += [_cell(row, first + part, first + part + 1, words) for part, words in parts]
                 elif here:
-                    cells.append(Cell(row, row + 1, first, end, _members(here)))
+                    cells.append(_cell(row, first, end, here))
         else:
             row_end = max(tops[cell.row] + 1, tops[cell.row_end] - (bool(gutters) and cell.row_end == body))
             cells.append(Cell(tops[cell.row], row_end, first, end, cell.members_N))
     edges = sorted([*grid.edges, *(place for found in gutters.values() for place in found)])
-    return Grid(grid.members_N, cells, tuple(edges), grid.bordered, tops[body] if gutters else grid.heading_rows)
+    return Grid(cells, tuple(edges), grid.bordered, tops[body] if gutters else grid.heading_rows)
 
 
 def _lowest(grid: Grid, column: int, body: int) -> Cell:
-    return max((cell for cell in _only(grid, column) if cell.row < body), key=lambda cell: cell.row)
+    return max((cell for cell in grid.in_column(column) if cell.row < body), key=lambda cell: cell.row)
 
 
-def _heads(
-    printed: Sequence[_Printed], gutters: Sequence[float]
-) -> tuple[list[_Printed], list[tuple[int, list[_Word]]]]:
+def _heads(printed: Sequence[_Printed], gutters: Sequence[float]) -> tuple[list[_Printed], dict[int, list[_Word]]]:
     """What stands over all columns, and the names of columns: the last line, and of those above it the ones whose parts
     each begin, end or have their middle where another name does."""
     *over, last = sorted(printed, key=lambda line: line.middle)
@@ -236,7 +218,7 @@ def _heads(
         for column, group in zip(nearest, groups, strict=True):
             names[column] = [*group, *names[column]]
         over.pop()
-    return over, sorted(names.items())
+    return over, names
 
 
 def _apart(line: _Printed) -> Iterator[list[_Word]]:
@@ -258,11 +240,5 @@ def _offset(words: Sequence[_Word], others: Sequence[_Word]) -> float:
     return min(abs(x0 - x2), abs(x1 - x3), abs(x0 + x1 - x2 - x3) / 2)
 
 
-def _in_columns(parts: Iterable[tuple[int, Sequence[_Word]]], row: int, first: int) -> Iterator[Cell]:
-    for part, here in sorted(parts, key=lambda each: each[0]):
-        members_N = np.sort(np.concatenate([word.members_N for word in here]))
-        yield Cell(row, row + 1, first + part, first + part + 1, members_N)
-
-
-def _members(lines: Sequence[_Printed]) -> np.ndarray:
-    return np.sort(np.concatenate([line.members_N for line in lines]))
+def _cell(row: int, column: int, column_end: int, words: Sequence[_Word]) -> Cell:
+    return Cell(row, row + 1, column, column_end, np.sort(np.concatenate([word.members_N for word in words])))
