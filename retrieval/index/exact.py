@@ -6,21 +6,21 @@
 - `VisibleLandmarks`: the landmarks of some blocks, as if there were no others. Block indices count visible blocks, and
   so do `mean` and `spread` of a ranking, from which the confidence of a question is derived.
 
-Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim, X voter groups, R
-rows that vote together, S slots.
+Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import choose_blocks, top_blocks
+from model.attention.selection import top_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,6 @@ class LandmarkSnapshot(Protocol):
 
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         """landmarks_GND of all blocks, or landmarks_GMD of some."""
-        ...
-
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS, ascending indices: what attention reads when every block is a candidate (see
-        `model.attention.selection.select_blocks`)."""
         ...
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
@@ -106,6 +101,15 @@ def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
     return Ranking(indices.cpu(), logits_N[best].cpu(), log_total, mean, spread)
 
 
+def products(query_YGD: Tensor, landmarks_YGND: Iterable[Tensor]) -> Tensor:
+    """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads."""
+    of_layers = []
+    for query_GD, layer_GND in zip(query_YGD, landmarks_YGND, strict=True):
+        query_GD1 = query_GD.to(layer_GND.device, layer_GND.dtype).unsqueeze(-1)
+        of_layers.append((layer_GND @ query_GD1).float().sum(0).squeeze(-1))
+    return reduce(torch.add, of_layers)
+
+
 @dataclass(frozen=True, eq=False)
 class ExactSnapshot:
     """Views of the exact index's tensors."""
@@ -121,21 +125,9 @@ class ExactSnapshot:
         landmarks_GND = self.landmarks_YGND[self.layers.index(layer)]
         return landmarks_GND if indices is None else landmarks_GND[:, indices.to(landmarks_GND.device)]
 
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        landmarks_GND = self.landmarks(layer)
-        return choose_blocks(queries_BGXRD.to(landmarks_GND.device, landmarks_GND.dtype), landmarks_GND[None], k)
-
     def logits(self, query_YGD: Tensor, every: int = 1) -> Tensor:
-        """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads.
-
-        `every` > 1: of each so many blocks only the first.
-        """
-        total_N = torch.zeros(-(-self.num_blocks // every), device=self.landmarks_YGND[0].device)
-        for query_GD, layer_GND in zip(query_YGD, self.landmarks_YGND, strict=True):
-            landmarks_GND = layer_GND[:, ::every]
-            query_GD1 = query_GD.to(landmarks_GND.device, landmarks_GND.dtype).unsqueeze(-1)
-            total_N += (landmarks_GND @ query_GD1).float().sum(0).squeeze(-1)
-        return total_N
+        """logits_N of `products`; `every` > 1: of each so many blocks only the first."""
+        return products(query_YGD, (layer_GND[:, ::every] for layer_GND in self.landmarks_YGND))
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         logits_N = self.logits(query_YGD)
@@ -233,26 +225,12 @@ class VisibleLandmarks:
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         return self._whole.landmarks(layer, self._indices if indices is None else self._indices[indices.cpu()])
 
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        landmarks_GMD = self.landmarks(layer)
-        queries = queries_BGXRD.to(landmarks_GMD.device, landmarks_GMD.dtype)
-        return choose_blocks(queries, landmarks_GMD[None], k)
-
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         allowed = self._indices if within is None else self._indices[within.cpu()]
         found = self._whole.rank(query_YGD, count, allowed)
-        indices = torch.searchsorted(self._indices, found.indices)
-        mean, spread = self._usual(query_YGD)
-        return replace(found, indices=indices, mean=mean, spread=spread)
-
-    def _usual(self, query_YGD: Tensor) -> tuple[float, float]:
-        """Mean and standard deviation of the logits of visible blocks."""
         if not self.num_blocks:
-            return 0.0, 0.0
+            return found
+        indices = torch.searchsorted(self._indices, found.indices)
         sample = self._indices[:: max(1, self.num_blocks // _SAMPLED_BLOCKS)]
-        logits = torch.zeros(len(sample))
-        for query_GD, layer in zip(query_YGD, self._layers, strict=True):
-            landmarks_GMD = self._whole.landmarks(layer, sample)
-            query_GD1 = query_GD.to(landmarks_GMD.device, landmarks_GMD.dtype).unsqueeze(-1)
-            logits += (landmarks_GMD @ query_GD1).float().sum(0).squeeze(-1).cpu()
-        return float(logits.mean()), float(logits.std(correction=0))
+        logits = products(query_YGD, (self._whole.landmarks(layer, sample) for layer in self._layers))
+        return replace(found, indices=indices, mean=float(logits.mean()), spread=float(logits.std(correction=0)))

@@ -42,9 +42,6 @@ class FaissSnapshot:
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         return self.exact.landmarks(layer, indices)
 
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        return self.exact.choose(layer, queries_BGXRD, k)
-
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         """As the exact snapshot; `log_total` is summed over the blocks that FAISS returned (at least 1,024), the rest
         of an approximate search being unknown."""
