@@ -107,7 +107,8 @@ def products(query_YGD: Tensor, landmarks_YGND: Iterable[Tensor]) -> Tensor:
     for query_GD, layer_GND in zip(query_YGD, landmarks_YGND, strict=True):
         query_GD1 = query_GD.to(layer_GND.device, layer_GND.dtype).unsqueeze(-1)
         of_layers.append((layer_GND @ query_GD1).float().sum(0).squeeze(-1))
-    return reduce(torch.add, of_layers)
+    logits_N: Tensor = reduce(torch.add, of_layers)
+    return logits_N
 
 
 @dataclass(frozen=True, eq=False)

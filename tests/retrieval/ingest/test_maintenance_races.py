@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from retrieval.ingest import file_store, maintenance
+from retrieval import maintenance
+from retrieval.ingest import file_store
 from storage import maintenance as storage_maintenance
 from storage import workers
 from storage.catalogue import Catalogue
