@@ -19,7 +19,7 @@ from retrieval.extraction.formats import DRAWN_KINDS, older_note
 from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, matches
 from retrieval.index.snapshot import scope_documents
 from retrieval.ingest import file_store
-from retrieval.ingest.estimate import Watch, estimate, unwatched
+from retrieval.ingest.estimate import Watch, estimate
 from retrieval.query.spelling import nearest_words
 from retrieval.types.answers import PageBox, place_of
 from retrieval.types.records import (
@@ -56,7 +56,7 @@ class Documents:
 
     # Taking in
 
-    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = unwatched) -> Estimate:
+    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = lambda done, total: None) -> Estimate:
         """What `submit` of this file would cost; `watch` as in `retrieval.ingest.estimate`. Raises ExtractError."""
         return estimate(self._workspace, Path(path), password, watch)
 

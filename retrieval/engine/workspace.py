@@ -83,36 +83,10 @@ class _Model:
     def __init__(self, model: LandmarkModel | Callable[[], LandmarkModel]):
         self._model, self.lock = model, threading.Lock()
         self.loaded: LoadedModel | None = None
+        self.is_frozen = False
 
     def load(self) -> LandmarkModel:
         return cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
-
-
-class Frozen:
-    """Takes the model and the packages out of garbage collection (`gc.freeze`): otherwise the first question waits 0.2
-    s for the collector to walk them.
-
-    Once a process, since a second time would also freeze what earlier libraries left to collect. A process that froze
-    objects itself keeps them frozen.
-    """
-
-    elsewhere: bool | None = None  # None: not asked yet; the answer counts them all
-    here = False
-
-    @classmethod
-    def begin(cls) -> None:
-        if cls.elsewhere is None:
-            cls.elsewhere = gc.get_freeze_count() > 0
-        if not cls.elsewhere and not cls.here:
-            gc.freeze()
-            cls.here = True
-
-    @classmethod
-    def end(cls) -> None:
-        """Give the objects back to the collector, since frozen ones are never freed."""
-        if cls.here:
-            gc.unfreeze()
-            cls.here = False
 
 
 class Workspace:
@@ -210,7 +184,11 @@ class Workspace:
         encoder = self._load_encoder(model, reader)
         ranker = self._load_ranker(model, identity["weights"], reader)
         loaded = LoadedModel(model, fingerprint, store, ranker, reader, encoder)
-        Frozen.begin()
+        # Model and packages are not collected: the first question would wait 0.2 s for the collector to walk them. Not
+        # where something is frozen already: a second time would also freeze what earlier libraries left to collect.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            self._model.is_frozen = True
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
 
@@ -283,7 +261,9 @@ class Workspace:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
         self._model.loaded = None  # the workspace itself waits for the garbage collector: its scheduler refers to it
-        Frozen.end()
+        if self._model.is_frozen:
+            gc.unfreeze()  # frozen objects are never freed
+            self._model.is_frozen = False
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:
