@@ -60,7 +60,10 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
         here = Path(at)
         followed = []
         for name in sorted(folders):
-            if reason := _not_a_folder_to_follow(here / name):
+            reason = _bad_name(name)
+            if not reason and (here / name).is_symlink():
+                reason = "a symbolic link, which is not followed"
+            if reason:
                 skipped.append((_source(root, here / name), reason))
             else:
                 followed.append(name)
@@ -90,17 +93,9 @@ def _stamp(found: os.stat_result) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
 
 
-def _not_a_folder_to_follow(path: Path) -> str:
-    if path.name.startswith("."):
-        return "hidden"
-    return "a symbolic link, which is not followed" if path.is_symlink() else _unwritable(path.name)
-
-
 def _look_at(path: Path, suffixes: tuple[str, ...]) -> tuple[str, str]:
     """The file's stamp, or why it is not followed."""
-    if path.name.startswith("."):
-        return "", "hidden"
-    if reason := _unwritable(path.name):
+    if reason := _bad_name(path.name):
         return "", reason
     try:
         found = path.lstat()
@@ -115,7 +110,10 @@ def _look_at(path: Path, suffixes: tuple[str, ...]) -> tuple[str, str]:
     return _stamp(found), ""
 
 
-def _unwritable(name: str) -> str:
+def _bad_name(name: str) -> str:
+    """Why what has this name is not followed, if it is for the name."""
+    if name.startswith("."):
+        return "hidden"
     try:
         name.encode()
     except UnicodeEncodeError:

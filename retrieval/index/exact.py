@@ -113,7 +113,7 @@ def products(query_YGD: Tensor, landmarks_YGND: Iterable[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ExactSnapshot:
-    """Views of the exact index's tensors."""
+    """The exact index's tensors at one moment."""
 
     layers: tuple[int, ...]
     landmarks_YGND: tuple[Tensor, ...]
@@ -137,10 +137,7 @@ class ExactSnapshot:
 
 class ExactLandmarkIndex:
     """Every landmark in one tensor [G, N, D] per layer; search is a matrix product. Not synchronised: one writer at a
-    time.
-
-    Tensors grow by doubling. Appending never moves rows that a snapshot sees; removal and out-of-order ids copy.
-    """
+    time. Each change makes new tensors, so that snapshots keep theirs."""
 
     kind: ClassVar[str] = "exact"
 
@@ -153,60 +150,43 @@ class ExactLandmarkIndex:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
+        empty_GND = torch.empty(num_groups, 0, head_dim, dtype=dtype, device=device)
         self.layers = tuple(layers)
-        self._shape = (num_groups, head_dim)
-        self._dtype, self._device = dtype, torch.device(device)
-        self._ids = np.zeros(0, dtype=np.int64)
-        self._buffers = [self._buffer(0) for _ in self.layers]
-
-    def _buffer(self, capacity: int) -> Tensor:
-        return torch.empty(self._shape[0], capacity, self._shape[1], dtype=self._dtype, device=self._device)
+        self.ids = np.zeros(0, dtype=np.int64)
+        self._landmarks_YGND = [empty_GND for _ in self.layers]
 
     @property
     def num_blocks(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Block ids by block index, ascending."""
-        return self._ids
+        return len(self.ids)
 
     @property
     def size_bytes(self) -> int:
-        return sum(buffer.numel() * buffer.element_size() for buffer in self._buffers)
+        return sum(landmarks.numel() * landmarks.element_size() for landmarks in self._landmarks_YGND)
 
     def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
-        assert landmarks_NYGD.shape == (len(ids_N), len(self.layers), *self._shape), landmarks_NYGD.shape
-        if len(ids_N) == 0:
-            return
-        if np.any(np.diff(ids_N) <= 0):
-            order = np.argsort(ids_N)
-            ids_N, landmarks_NYGD = ids_N[order], landmarks_NYGD[torch.from_numpy(order)]
-        old, new = self.num_blocks, self.num_blocks + len(ids_N)
-        in_order = old == 0 or ids_N[0] > self._ids[-1]
-        joined = np.concatenate((self._ids, ids_N))
-        order = np.argsort(joined, kind="stable")
-        assert len(np.unique(joined)) == new, "block ids are unique"
-        for y, buffer in enumerate(self._buffers):
-            if new > buffer.shape[1] or not in_order:
-                grown = self._buffer(max(new, buffer.shape[1] if new <= buffer.shape[1] else 2 * buffer.shape[1]))
-                grown[:, :old] = buffer[:, :old]
-                self._buffers[y] = buffer = grown
-            buffer[:, old:new] = landmarks_NYGD[:, y].transpose(0, 1).to(self._device, self._dtype)
-            if not in_order:
-                buffer[:, :new] = buffer[:, torch.from_numpy(order).to(self._device)]
-        self._ids = joined[order]
+        ids = np.concatenate((self.ids, ids_N))
+        assert len(np.unique(ids)) == len(ids), "block ids are unique"
+        joined_YGND = [
+            torch.cat((old_GND, new_NGD.transpose(0, 1).to(old_GND)), 1)
+            for old_GND, new_NGD in zip(self._landmarks_YGND, landmarks_NYGD.unbind(1), strict=True)
+        ]
+        order = np.argsort(ids, kind="stable")
+        if np.any(np.diff(order) < 0):
+            joined_YGND = [_some(landmarks_GND, order) for landmarks_GND in joined_YGND]
+        self.ids, self._landmarks_YGND = ids[order], joined_YGND
 
     def remove(self, ids_N: np.ndarray) -> None:
-        keep = np.flatnonzero(~np.isin(self._ids, ids_N))
-        if len(keep) == self.num_blocks:
-            return
-        kept = torch.from_numpy(keep).to(self._device)
-        self._buffers = [buffer[:, kept].contiguous() for buffer in self._buffers]
-        self._ids = self._ids[keep]
+        kept = np.flatnonzero(~np.isin(self.ids, ids_N))
+        if len(kept) < self.num_blocks:
+            self._landmarks_YGND = [_some(landmarks_GND, kept) for landmarks_GND in self._landmarks_YGND]
+            self.ids = self.ids[kept]
 
     def snapshot(self) -> ExactSnapshot:
-        return ExactSnapshot(self.layers, tuple(buffer[:, : self.num_blocks] for buffer in self._buffers))
+        return ExactSnapshot(self.layers, tuple(self._landmarks_YGND))
+
+
+def _some(landmarks_GND: Tensor, indices: np.ndarray) -> Tensor:
+    return landmarks_GND[:, torch.from_numpy(indices).to(landmarks_GND.device)]
 
 
 # What an unrelated block scores is estimated from about this many.
