@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from retrieval.bundles.exporting import export_bundle
 from retrieval.documents import Documents
 from retrieval.errors import ExtractError, FileChanged, InvalidRequest
 from retrieval.extraction.formats import suffixes_here
@@ -25,6 +26,7 @@ from retrieval.ingest.file_store import sha256_of
 from retrieval.types.records import ALREADY_STORED, FileChange, FollowOptions, Job
 from retrieval.view import View
 from storage.records import Document, Folder, FolderFile, Principal
+from storage.trash import Trash
 
 
 @dataclass(frozen=True)
@@ -141,17 +143,9 @@ class _Fresh:
 class FolderRun:
     """`view`: the administrator's. `read` runs a job to its end; None leaves that to the queue."""
 
-    def __init__(
-        self,
-        view: View,
-        folder: Folder,
-        *,
-        read: Callable[[Job], Job] | None,
-        throw_away: Callable[[Document], None],
-        options: FollowOptions,
-    ):
+    def __init__(self, view: View, folder: Folder, *, read: Callable[[Job], Job] | None, options: FollowOptions):
         self._documents, self._catalogue, self._folder = Documents(view), view.catalogue, folder
-        self._root, self._read, self._throw_away, self._options = Path(folder.path), read, throw_away, options
+        self._workspace, self._root, self._read, self._options = view.workspace, Path(folder.path), read, options
         self._mine = Documents(view.as_seen_by(Principal(folder.owner_id)))
         self._wanted: set[str] = set()  # contents that files have now
         self._waiting: list[FolderFile] = []  # read, but the old document has what another file needs
@@ -370,11 +364,14 @@ class FolderRun:
             self._delete(file.next_document_id)
 
     def _delete(self, document_id: str, *, throw_away: bool = False) -> None:
-        """Unless another file has the same content. `throw_away`: what was ready goes to the trash."""
+        """Unless another file has the same content. `throw_away`: what was ready goes to the trash, as a bundle which
+        can be imported until the trash is emptied."""
         if self._catalogue.num_files_of(document_id) <= 1:
             document = self._catalogue.document(document_id)
             if throw_away and document.state == "ready":
-                self._throw_away(document)
+                name = f"{PurePosixPath(document.source).name[:100]}.cairn"
+                into = Trash(self._workspace.home).place_for(name)
+                export_bundle(self._workspace, self._catalogue, [document], into)
             self._documents.delete([document_id])
 
     def _put(self, file: FolderFile, *, instead_of: str | None = None) -> None:

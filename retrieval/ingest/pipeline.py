@@ -248,13 +248,11 @@ class Ingestion:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
 
-        def commit(shard: ShardFile) -> None:
-            committed.append(self._catalogue.commit_shard(document_id, shard, news, job=self._job, progress=progress))
+        def commit(file: ShardFile) -> Shard:
+            return self._catalogue.commit_shard(document_id, file, news, job=self._job, progress=progress)
 
-        committed: list[Shard] = []
         scheduler.wait_for_queries()
-        store_shard(loaded, blocks, document_id, commit)
-        vectors.store(committed[0].id)
+        vectors.store(store_shard(loaded, blocks, document_id, commit).id)
         self._report(progress)
 
     def _progress(self, text: _Text, tokens_done: int) -> JobProgress:
