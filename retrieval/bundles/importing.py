@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -251,12 +251,13 @@ def _take_in(
                 began = uptime()
                 for number in range(len(rows.shard_blocks)):
                     written.append(_write(loaded, bundle, found.shard(number), document_id))
+                blocks = iter(rows.new_blocks())
                 imported = ImportedRows(
                     document=new,
                     text=found.text,
                     num_tokens=rows.num_tokens,
                     pages=rows.page_rows(),
-                    shards=_with_blocks(written, rows),
+                    shards=[(file, list(islice(blocks, file.num_blocks))) for file in written],
                     title_keys=rows.title_bytes(),
                     notes=rows.notes,
                     extras=rows.extras,
@@ -279,11 +280,3 @@ def _write(loaded: LoadedModel, bundle: BundleReader, member: str, document_id: 
     name = loaded.store.new_name(document_id)
     front, pieces, lengths = _memory(bundle, loaded, member, name)
     return loaded.store.write_encoded(name, front, pieces, len(lengths))
-
-
-def _with_blocks(files: Sequence[ShardFile], rows: BundledRows) -> list[tuple[ShardFile, Any]]:
-    blocks, found, first = rows.new_blocks(), [], 0
-    for file in files:
-        found.append((file, blocks[first : first + file.num_blocks]))
-        first += file.num_blocks
-    return found

@@ -190,7 +190,7 @@ def _some(landmarks_GND: Tensor, indices: np.ndarray) -> Tensor:
 
 
 # What an unrelated block scores is estimated from about this many.
-_SAMPLED_BLOCKS = 4096
+SAMPLED_BLOCKS = 4096
 
 
 class VisibleLandmarks:
@@ -212,6 +212,6 @@ class VisibleLandmarks:
         if not self.num_blocks:
             return found
         indices = torch.searchsorted(self._indices, found.indices)
-        sample = self._indices[:: max(1, self.num_blocks // _SAMPLED_BLOCKS)]
+        sample = self._indices[:: max(1, self.num_blocks // SAMPLED_BLOCKS)]
         logits = products(query_YGD, (self._whole.landmarks(layer, sample) for layer in self._layers))
         return replace(found, indices=indices, mean=float(logits.mean()), spread=float(logits.std(correction=0)))

@@ -21,10 +21,7 @@ import torch
 from torch import Tensor
 
 from retrieval.errors import InvalidRequest
-from retrieval.index.exact import ExactLandmarkIndex, ExactSnapshot, Ranking
-
-# What an unrelated block scores is estimated from this many.
-_SAMPLED_BLOCKS = 4096
+from retrieval.index.exact import SAMPLED_BLOCKS, ExactLandmarkIndex, ExactSnapshot, Ranking
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +142,7 @@ class FaissLandmarkIndex:
         logits, ids = logits[order], ids[order]
         log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
         indices = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
-        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // _SAMPLED_BLOCKS))
+        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // SAMPLED_BLOCKS))
         mean, spread = float(sample.mean()), float(sample.std(correction=0))
         return Ranking(indices, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
 
