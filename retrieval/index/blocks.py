@@ -134,6 +134,7 @@ class _LayerCache:
 def _layer_caches(
     shape: BlockShape, limit_bytes: int, fetch: Callable[..., Sequence[Tensor]], num_tensors: int
 ) -> dict[int, _LayerCache]:
+    """By layer; `limit_bytes` bounds them together."""
     places = max(1, limit_bytes // max(1, num_tensors * shape.keys_bytes * len(shape.layers)))
     return {layer: _LayerCache(shape, places, partial(fetch, layer=layer), num_tensors) for layer in shape.layers}
 
@@ -160,7 +161,6 @@ class BlockCache:
         if whole_share is None:
             whole_share = 0.0 if shape.device.type == "cpu" else _SHARE_OF_WHOLE
         self._room, self._room_lock = int(limit_bytes * whole_share), threading.Lock()
-
         of_keys = replace(shape, layers=key_layers, dtype=key_dtype)
         read_blocks = partial(store.read_many, device=shape.device)
         self._blocks = _layer_caches(shape, limit_bytes - keys_bytes - self._room, read_blocks, 2)
