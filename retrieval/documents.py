@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import cast
+from uuid import uuid4
 
-from retrieval.errors import catalogue_errors
-from retrieval.extraction.formats import older_note
+from retrieval.errors import NotFound, catalogue_errors
+from retrieval.extraction import character_places
+from retrieval.extraction.document import Exhibits, ExtractedBox
+from retrieval.extraction.exhibits import PICTURE_NAME
+from retrieval.extraction.extract import extract, render_page
+from retrieval.extraction.formats import DRAWN_KINDS, older_note
 from retrieval.index.exact_text import TextMatch, Wanted, documents_holding, matches
 from retrieval.index.snapshot import scope_documents
-from retrieval.ingest import file_store, pages
-from retrieval.ingest.estimate import Watch, estimate, unwatched
+from retrieval.ingest import file_store
+from retrieval.ingest.estimate import Watch, estimate
 from retrieval.query.spelling import nearest_words
-from retrieval.types.answers import PageBox
+from retrieval.types.answers import PageBox, place_of
 from retrieval.types.records import (
     Deleted,
     Document,
     DocumentExhibits,
     Estimate,
+    Figure,
     Job,
     PageText,
     Scope,
     SetAside,
+    Table,
     TextHit,
     page_number,
     page_of,
     page_text_view,
 )
 from retrieval.view import View
+from storage.blobs.files import sync_folder
 from storage.properties import condition
 from storage.records import Document as DocumentRow
 from storage.records import DocumentSort, FolderFile
 from storage.recovery import write_sidecar
+
+MOST_HITS = 1000
 
 
 class Documents:
@@ -45,7 +56,7 @@ class Documents:
 
     # Taking in
 
-    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = unwatched) -> Estimate:
+    def estimate(self, path: Path, *, password: str | None = None, watch: Watch = lambda done, total: None) -> Estimate:
         """What `submit` of this file would cost; `watch` as in `retrieval.ingest.estimate`. Raises ExtractError."""
         return estimate(self._workspace, Path(path), password, watch)
 
@@ -141,13 +152,63 @@ class Documents:
     @catalogue_errors()
     def exhibits(self, document_id: str) -> DocumentExhibits:
         """Figures and tables, with their captions and cells. Raises ExtractError."""
-        document = self._catalogue.document(document_id)
-        return pages.exhibits_of(self._workspace, document.id, document.kind, self.view.passages.text(document_id))
+        document, text = self._opened(document_id)
+        folder = self._folder(document_id)
+        found = character_places.kept_exhibits(folder, text)
+        if found is None:  # stored by another release
+            self._extract_again(document_id)
+            found = character_places.kept_exhibits(folder, text) or Exhibits()
+        labels = [page.label for page in self._catalogue.pages(document_id)]
+        is_drawn = document.kind in DRAWN_KINDS
+
+        def page_and_place(page: int) -> tuple[int, str]:
+            return page_of(page), place_of([page_of(page)], [labels[page]], len(labels))
+
+        return DocumentExhibits(
+            tuple(
+                Figure(
+                    *page_and_place(one.page),
+                    one.caption,
+                    _page_box(one.box) if one.box is not None else None,
+                    one.picture,
+                    one.start,
+                    one.width,
+                    one.height,
+                )
+                for one in found.figures
+            ),
+            tuple(
+                Table(
+                    *page_and_place(one.page),
+                    one.caption,
+                    _page_box(one.box) if one.box is not None and is_drawn else None,
+                    one.rows,
+                )
+                for one in found.tables
+            ),
+        )
 
     @catalogue_errors()
     def picture(self, document_id: str, name: str) -> bytes:
-        """The picture of a figure, by its name in `exhibits`. Raises ExtractError."""
-        return pages.figure_picture(self._workspace, self._catalogue.document(document_id).id, name)
+        """The picture of a figure (PNG or JPEG), by its name in `exhibits`. Raises ExtractError."""
+        self._catalogue.document(document_id)
+        if not PICTURE_NAME.fullmatch(name):
+            raise NotFound("picture", name)
+        kept = self._folder(document_id) / name
+        if not kept.is_file():  # what is derived from the file may have been deleted
+            self._extract_again(document_id)
+        if not kept.is_file():
+            raise NotFound("picture", name)
+        return kept.read_bytes()
+
+    def _folder(self, document_id: str) -> Path:
+        """Where pictures of the document, and the places of its characters, are kept."""
+        return self._workspace.pages_folder / document_id
+
+    def _extract_again(self, document_id: str) -> None:
+        """Keep what is derived from the document's file."""
+        folder = self._folder(document_id)
+        character_places.keep(folder, extract(self.original(document_id), kept=folder))
 
     # Its pages, counted from 1
 
@@ -158,12 +219,16 @@ class Documents:
         document, text = self._opened(document_id)
         rows = self._catalogue.pages(document_id)
         number = page_number(first, document, len(rows))
-        return [page_text_view(document_id, row, text, {}) for row in rows[number:last]]
+        return [page_text_view(document_id, row, text, ()) for row in rows[number:last]]
 
     @catalogue_errors()
     def page_text(self, document_id: str, page: int) -> PageText:
         """Text of one page with its blocks."""
-        return pages.page_text(self._workspace, *self._opened(document_id), page)
+        document, text = self._opened(document_id)
+        rows = self._catalogue.pages(document_id)
+        row = rows[page_number(page, document, len(rows))]
+        blocks = self._catalogue.blocks_of_document(document_id, start=row.start, end=row.end)
+        return page_text_view(document_id, row, text, blocks)
 
     @catalogue_errors()
     def page_labels(self, document_id: str) -> list[str]:
@@ -172,18 +237,50 @@ class Documents:
         return [page.label for page in self._catalogue.pages(document_id)]
 
     def page_image(self, document_id: str, page: int, *, width_px: int = 1200) -> bytes:
-        """PNG of one page, drawn once. Raises ExtractError (not a PDF, password missing)."""
-        return pages.page_image(self._workspace, self.get(document_id), page, width_px)
+        """PNG of one page, drawn once and kept while the disk has room. Raises ExtractError (not a PDF, password
+        missing)."""
+        document, folder = self.get(document_id), self._folder(document_id)
+        number = page_number(page, document, max(1, document.pages))
+        kept = folder / f"{number}-{width_px}.png"
+        if kept.is_file():
+            return kept.read_bytes()
+        person = self._workspace.person
+        image = render_page(self.original(document_id), number, width_px=width_px, person=person)
+        if file_store.has_room(self._workspace, len(image)):  # else it is drawn again the next time
+            folder.mkdir(exist_ok=True, mode=0o700)
+            unfinished = folder / f".{uuid4().hex}"  # several may draw the same page at once
+            unfinished.write_bytes(image)
+            unfinished.replace(kept)
+            sync_folder(folder)
+        return image
 
     @catalogue_errors()
     def boxes(self, document_id: str, start: int, end: int) -> list[PageBox]:
-        """The lines that hold these characters of the text, a box each; none without pages. Raises ExtractError."""
-        return pages.boxes_of(self._workspace, *self._opened(document_id), start, end)
+        """The lines that hold these characters of the text, a box each; none without pages.
+
+        Where the places of the characters are not kept, the file is read again. If that gives another text, because it
+        was stored by another release, there are no boxes: a wrong mark is worse than none. Raises ExtractError.
+        """
+        document, text = self._opened(document_id)
+        if document.kind not in DRAWN_KINDS or start >= end:
+            return []
+        found = character_places.boxes(self._folder(document_id), text, start, end)
+        if found is None:
+            self._extract_again(document_id)
+            found = character_places.boxes(self._folder(document_id), text, start, end)
+        return [_page_box(box) for box in found or ()]
 
     @catalogue_errors()
     def find(self, document_id: str, words: str) -> list[TextHit]:
-        """The places of these words in a document, in any case."""
-        return pages.find(self._workspace, *self._opened(document_id), words)
+        """The places of these words in a document, as `exact_text` compares them; the first `MOST_HITS`."""
+        _, text = self._opened(document_id)
+        if not words.strip():
+            return []
+        starts = [page.start for page in self._catalogue.pages(document_id)]
+        return [
+            TextHit(max(1, bisect_right(starts, start)), start, end)
+            for start, end in islice(Wanted.of_words(words).places(text), MOST_HITS)
+        ]
 
     def _opened(self, document_id: str) -> tuple[Document, str]:
         """With its text."""
@@ -239,3 +336,7 @@ class Documents:
             wanted = self._catalogue.documents_where([condition(text) for text in where])
             rows = [row for row in rows if row.id in wanted]
         return self.view.documents(rows)
+
+
+def _page_box(box: ExtractedBox) -> PageBox:
+    return PageBox(page_of(box.page), *(round(side, 5) for side in box[1:]))

@@ -66,7 +66,6 @@ class NotFound(CairnError, LookupError):
         self, kind: str, key: object, where: str = "this library", hint: str = "`cairn list` shows what there is."
     ):
         super().__init__(f"There is no {kind} {key!r} in {where}. {hint}")
-        self.kind, self.key = kind, key
 
 
 class PermissionDenied(CairnError):
@@ -74,7 +73,6 @@ class PermissionDenied(CairnError):
 
     def __init__(self, kind: str):
         super().__init__(f"This {kind} is not yours, so you cannot change it. Its owner can.")
-        self.kind = kind
 
 
 class MemoryMismatch(CairnError):
@@ -101,7 +99,6 @@ class ForeignBundle(CairnError):
             "Nothing was changed. Use the model that made it (--model), or have this model read the originals that "
             "the file holds: --reingest."
         )
-        self.fields = tuple(fields)
 
 
 class NotEnoughSpace(CairnError):
@@ -113,7 +110,6 @@ class NotEnoughSpace(CairnError):
             f"for the catalogue; only {_megabytes(free_bytes)} are free. "
             "Free some space, delete documents, or choose another folder with --home."
         )
-        self.needed_bytes, self.free_bytes, self.reserved_bytes = needed_bytes, free_bytes, reserved_bytes
 
 
 class DamagedMemory(CairnError):
@@ -124,7 +120,6 @@ class DamagedMemory(CairnError):
             f"The stored memory of {document} is damaged ({detail}), so no answer is given from it. "
             "`cairn verify` lists all damage, `cairn repair` reads the damaged documents again."
         )
-        self.document = document
 
 
 def _megabytes(size_bytes: int) -> str:
@@ -136,7 +131,6 @@ class WriterError(CairnError):
 
     def __init__(self, writer: str, reason: str):
         super().__init__(f"The writer {writer} cannot be used: {reason}")
-        self.writer, self.reason = writer, reason
 
 
 class DeletedMeanwhile(CairnError):

@@ -105,20 +105,6 @@ class _PassageRetriever(BaseRetriever):
         score_threshold: float | None = None,
         filter: Filter | None = None,
     ) -> list[Document]:
-        return self._find(query, k, score_threshold, filter)
-
-    async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,
-        k: int | None = None,
-        score_threshold: float | None = None,
-        filter: Filter | None = None,
-    ) -> list[Document]:
-        return await asyncio.to_thread(self._find, query, k, score_threshold, filter)
-
-    def _find(self, query: str, k: int | None, score_threshold: float | None, wanted: Filter | None) -> list[Document]:
         """What the call says wins over what the retriever was made with. Raises `InvalidRequest`."""
         if not isinstance(query, str):
             raise InvalidRequest(f"A query is a text, not {type(query).__name__}. In a chain, pick it out first.")
@@ -126,9 +112,15 @@ class _PassageRetriever(BaseRetriever):
         if not isinstance(k, int) or isinstance(k, bool) or k < 1:
             raise InvalidRequest(f"k is a number of passages from 1 on, not {k!r}.")
         least = self.score_threshold if score_threshold is None else score_threshold
-        scope = scope_of(self.filter if wanted is None else wanted)
+        scope = scope_of(self.filter if filter is None else filter)
         passages = self._passages(query, k, scope)
         return [document_of(passage) for passage in passages if least is None or passage.score >= least]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **wanted: Any
+    ) -> list[Document]:
+        find = self._get_relevant_documents
+        return await asyncio.to_thread(find, query, run_manager=run_manager.get_sync(), **wanted)
 
 
 class LandmarkRetriever(_PassageRetriever):

@@ -6,14 +6,15 @@ user. storage/catalogue/permissions.py decides what a user sees.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from retrieval.engine.workspace import Workspace
+from retrieval.engine.workspace import Workspace, documents_folders
 from retrieval.errors import PermissionDenied
 from retrieval.index.snapshot import MemoryIndex
-from retrieval.ingest import maintenance
+from retrieval.ingest.file_store import delete_original
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.types.records import ALREADY_STORED, Collection, Deleted, Document, Job
 from retrieval.writers.opening import CurrentWriter
@@ -21,6 +22,9 @@ from storage import records as rows
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import Principal
+from storage.recovery import FOLDER as SIDECARS
+from storage.recovery import sidecar_name
+from storage.trash import size_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +99,26 @@ class View:
         return _job(submitted.job, document)
 
     def removed(self, found: rows.DeletedDocuments) -> Deleted:
-        """Removes the files of documents whose rows are gone."""
-        self.passages.forget(found.document_ids)
-        return maintenance.delete(self.workspace, self.index, found)
+        """Removes the files of documents whose rows are gone; those that a question still reads go when it is
+        answered."""
+        workspace, ids = self.workspace, found.document_ids
+        self.passages.forget(ids)
+        self.index.forget_shards(found.shards)
+        folders = [workspace.pages_folder / document_id for document_id in ids]
+        folders += [folder for document_id in ids for folder in documents_folders(workspace.home, document_id)]
+        freed = workspace.store.blobs.size(found.shards) + workspace.originals.size(found.stored_files)
+        freed += sum(map(size_of, folders))
+
+        def unlink() -> None:
+            workspace.store.delete(found.shards)
+            workspace.blobs.inside(SIDECARS).delete(map(sidecar_name, ids))
+            for stored_file in found.stored_files:
+                delete_original(workspace, stored_file)
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        self.index.when_unread(unlink)
+        return Deleted(len(ids), found.num_blocks, found.num_answers, freed)
 
 
 def _document(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from io import BufferedIOBase
 from pathlib import Path
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError, DamagedMemory, InvalidRequest, NotEnoughSpace, NotFound
-from retrieval.ingest.file_store import copy_of_original, stored_sha256
+from retrieval.ingest.file_store import copy_of_original, pieces_of, stored_sha256
 from retrieval.types.records import Exported
 from storage.blobs.files import sync_folder
-from storage.bundle import COPY_BYTES, BundledRows, BundleWriter
+from storage.bundle import BundledRows, BundleWriter
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.fingerprint import MemoryFingerprint
@@ -94,14 +94,14 @@ def _add(bundle: BundleWriter, folder: str, workspace: Workspace, document: Docu
         text = workspace.catalogue.extracted_text(document.id).text
         bundle.add(f"{folder}/rows.json", [rows.packed()])
         bundle.add(f"{folder}/text.txt", [text.encode("utf-8", "surrogatepass")])
-        copied = bundle.add(f"{folder}/original.{document.kind}", _pieces(original))
+        copied = bundle.add(f"{folder}/original.{document.kind}", pieces_of(original))
         if copied != original_sha256:
             raise CairnError(
                 f"The original of {document.source} has changed since it was added, so nothing was exported. `cairn "
                 "verify` lists such files; delete the document and add it again."
             )
         for number, (shard, file) in enumerate(zip(shards, memory, strict=True)):
-            if "sha256:" + bundle.add(f"{folder}/{number}.kv", _pieces(file)) != shard.checksum:
+            if "sha256:" + bundle.add(f"{folder}/{number}.kv", pieces_of(file)) != shard.checksum:
                 raise DamagedMemory(document.source, "a file of its memory has changed")
 
 
@@ -139,8 +139,3 @@ def _rows(catalogue: Catalogue, document: Document, shards: Sequence[Shard], ori
         properties=[(one.name, one.value, one.by_hand) for one in properties],
         title_keys=base64.b64encode(keys).decode(),
     )
-
-
-def _pieces(file: BufferedIOBase) -> Iterator[bytes]:
-    while piece := file.read(COPY_BYTES):
-        yield piece

@@ -36,6 +36,26 @@ from storage.names import TURNING, clean_name
 from storage.records import NewDocument, ShardFile
 from storage.recovery import write_sidecar
 
+_MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 64 << 20, 1 << 30
+_SMALL_ROWS_BYTES, _ROWS_PART = 1 << 20, 4  # rows take much memory while they are checked; most are a tenth of the keys
+_KINDS = frozenset(one.kind for one in (*FORMATS, *OLDER))
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A document of the bundle whose rows and text were found right."""
+
+    folder: str
+    rows: BundledRows
+    text: str
+
+    @property
+    def original(self) -> str:
+        return f"{self.folder}/original.{self.rows.kind}"
+
+    def shard(self, number: int) -> str:
+        return f"{self.folder}/{number}.kv"
+
 
 class Bundles:
     """Exports documents to bundles and imports them, in the view of one user."""
@@ -71,61 +91,28 @@ class Bundles:
         right. Raises ForeignBundle, InvalidRequest for a name that cannot be used, NotEnoughSpace and
         `storage.bundle.BadBundle`: then nothing was changed.
         """
+        with catalogue_errors():
+            if collection is not None:
+                checked_name(collection)
+        with BundleReader(Path(path)) as bundle:
+            if reingest:
+                yield from self._read_originals(
+                    bundle, collection, run_job or (lambda job: Jobs(self.view).run(job.id))
+                )
+            else:
+                with catalogue_errors():
+                    yield from self._import(bundle, collection, on_checked)
+
+    def _import(
+        self, bundle: BundleReader, collection: str | None, on_checked: Callable[[int], None]
+    ) -> Iterator[ImportedDocument]:
         # The model's libraries take seconds to import.
         from retrieval.index.inverted_index import index_terms
         from retrieval.index.vectors import index_vectors
 
-        path = Path(path)
-        with catalogue_errors():
-            if collection is not None:
-                checked_name(collection)
-            if not reingest:
-                for imported in import_bundle(self._workspace, path, collection=collection, on_checked=on_checked):
-                    if imported.document_id is not None:
-                        index_terms(self._whole, imported.document_id)
-                        index_vectors(self._whole, imported.document_id)
-                    yield imported
-                return
-        run = run_job or (lambda job: Jobs(self.view).run(job.id))
-
-        def read(file: Path, source: str, into: str | None) -> Job:
-            job = Documents(self.view).submit(file, source=source, collection=into)
-            return run(job) if job.active else job
-
-        yield from read_originals(self._workspace, path, collection=collection, read=read)
-
-
-_MOST_TEXT_BYTES, _MOST_SHARD_BYTES = 64 << 20, 1 << 30
-_SMALL_ROWS_BYTES, _ROWS_PART = 1 << 20, 4  # rows take much memory while they are checked; most are a tenth of the keys
-_KINDS = frozenset(one.kind for one in (*FORMATS, *OLDER))
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """A document of the bundle whose rows and text were found right."""
-
-    folder: str
-    rows: BundledRows
-    text: str
-
-    @property
-    def original(self) -> str:
-        return f"{self.folder}/original.{self.rows.kind}"
-
-    def shard(self, number: int) -> str:
-        return f"{self.folder}/{number}.kv"
-
-
-def import_bundle(
-    workspace: Workspace, path: Path, *, collection: str | None, on_checked: Callable[[int], None]
-) -> Iterator[ImportedDocument]:
-    """`on_checked` gets the number of documents once everything was found right. Raises `BadBundle`, `ForeignBundle`,
-    `NotEnoughSpace`: then nothing was changed."""
-    with BundleReader(path) as bundle:
-        folders = _folders(bundle)
+        workspace, folders = self._workspace, _folders(bundle)
         loaded = workspace.loaded()
-        fingerprint = fingerprint_of(bundle)
-        if fields := loaded.fingerprint.differences(fingerprint):
+        if fields := loaded.fingerprint.differences(_fingerprint_of(bundle)):
             raise ForeignBundle(bundle.name, fields)
         for folder in folders:
             _check_whole(bundle, loaded, folder)
@@ -133,28 +120,28 @@ def import_bundle(
         workspace.catalogue.put_fingerprint(loaded.fingerprint)
         on_checked(len(folders))
         for folder in folders:
-            yield _take_in(workspace, loaded, bundle, _rows_of(bundle, loaded, folder), collection)
+            imported = _take_in(workspace, loaded, bundle, _rows_of(bundle, loaded, folder), collection)
+            if imported.document_id is not None:
+                index_terms(self._whole, imported.document_id)
+                index_vectors(self._whole, imported.document_id)
+            yield imported
 
-
-def read_originals(
-    workspace: Workspace,
-    path: Path,
-    *,
-    collection: str | None,
-    read: Callable[[Path, str, str | None], Job],
-) -> Iterator[ImportedDocument]:
-    """Read the originals of a bundle with the model in use. `read` stores a file under a name, in a collection."""
-    with BundleReader(path) as bundle:
+    def _read_originals(
+        self, bundle: BundleReader, collection: str | None, run: Callable[[Job], Job]
+    ) -> Iterator[ImportedDocument]:
+        """With the model in use."""
         for folder in _folders(bundle):
-            rows = _rows_of(bundle, None, folder).rows
-            name = f"{folder}/original.{rows.kind}"
-            with tempfile.TemporaryDirectory(dir=workspace.home, prefix="import-") as place:
+            found = _rows_of(bundle, None, folder)
+            rows = found.rows
+            with tempfile.TemporaryDirectory(dir=self._workspace.home, prefix="import-") as place:
                 file = Path(place) / f"original.{rows.kind}"
                 with open(file, "wb") as written:
-                    for piece in bundle.pieces(name):
-                        written.write(piece)
+                    written.writelines(bundle.pieces(found.original))
                 try:
-                    job = read(file, rows.source, collection or rows.collection)
+                    into = collection or rows.collection
+                    job = Documents(self.view).submit(file, source=rows.source, collection=into)
+                    if job.active:
+                        job = run(job)
                 except CairnError as error:
                     yield ImportedDocument(rows.source, None, "failed", error=str(error))
                     continue
@@ -162,7 +149,7 @@ def read_originals(
             yield ImportedDocument(rows.source, job.document_id, status, job.blocks, job.error)
 
 
-def fingerprint_of(bundle: BundleReader) -> MemoryFingerprint:
+def _fingerprint_of(bundle: BundleReader) -> MemoryFingerprint:
     """The fingerprint of the model that made the bundle's memory."""
     fields = bundle.manifest.get("fingerprint")
     try:

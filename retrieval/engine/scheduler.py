@@ -161,10 +161,7 @@ class ModelScheduler:
             self._condition.notify_all()
             raise
         queue.popleft()
-        return self._enter(queue)
-
-    def _enter(self, queue: deque[object]) -> int:
-        if queue is not self._questions:
+        if queue is self._ingestion:
             self._ingesting = True
             self._resume_ingestion()
             return 1

@@ -83,36 +83,10 @@ class _Model:
     def __init__(self, model: LandmarkModel | Callable[[], LandmarkModel]):
         self._model, self.lock = model, threading.Lock()
         self.loaded: LoadedModel | None = None
+        self.is_frozen = False
 
     def load(self) -> LandmarkModel:
         return cast("LandmarkModel", self._model if isinstance(self._model, torch.nn.Module) else self._model())
-
-
-class Frozen:
-    """Takes the model and the packages out of garbage collection (`gc.freeze`): otherwise the first question waits 0.2
-    s for the collector to walk them.
-
-    Once a process, since a second time would also freeze what earlier libraries left to collect. A process that froze
-    objects itself keeps them frozen.
-    """
-
-    elsewhere: bool | None = None  # None: not asked yet; the answer counts them all
-    here = False
-
-    @classmethod
-    def begin(cls) -> None:
-        if cls.elsewhere is None:
-            cls.elsewhere = gc.get_freeze_count() > 0
-        if not cls.elsewhere and not cls.here:
-            gc.freeze()
-            cls.here = True
-
-    @classmethod
-    def end(cls) -> None:
-        """Give the objects back to the collector, since frozen ones are never freed."""
-        if cls.here:
-            gc.unfreeze()
-            cls.here = False
 
 
 class Workspace:
@@ -206,11 +180,12 @@ class Workspace:
         fields = {**identity, "kv_dtype": kv_dtype, "format_version": str(layout.format_version)}
         fingerprint = MemoryFingerprint(fields)
         store = KVBlockStore(self.kv_folder, layout, fingerprint.digest, blobs=self.blobs.inside("kv"))
-        reader = self._load_reader(model)
-        encoder = self._load_encoder(model, reader)
-        ranker = self._load_ranker(model, identity["weights"], reader)
-        loaded = LoadedModel(model, fingerprint, store, ranker, reader, encoder)
-        Frozen.begin()
+        loaded = LoadedModel(model, fingerprint, store, *self._load_readers(model, identity["weights"]))
+        # Model and packages are not collected: the first question would wait 0.2 s for the collector to walk them. Not
+        # where something is frozen already: a second time would also freeze what earlier libraries left to collect.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+            self._model.is_frozen = True
         logger.info("model ready on %s, memory identity %s", model.device, fingerprint.digest)
         return loaded
 
@@ -232,42 +207,34 @@ class Workspace:
             return OF_FINDERS
         return OF_QUOTING_MODELS if model.config.quotes else OF_OTHER_MODELS
 
-    def _load_reader(self, model: LandmarkModel) -> Reader | None:
-        """The reader of the checkpoint. It has no part in the memory, hence none in its identity."""
-        from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
-        from model.reading.two_readers import load_reader
+    def _load_readers(self, model: LandmarkModel, finder: str) -> tuple[Ranker, Reader | None, PassageEncoder | None]:
+        """What the checkpoint brings along besides the model. It has no part in the memory, hence none in its identity.
 
-        if not (self._use_reader and model.source):
-            return None
-        own = Path(model.source) / FOLDER
-        if own.is_dir():
-            return load_reader(own, model.device)
-        folder = None if model.is_causal_lm else shipped_reader_for(model.tokenizer)
-        if folder is None:
-            return None
-        return load_span_reader(folder, model.device)  # whose own thresholds decide
-
-    def _load_encoder(self, model: LandmarkModel, reader: Reader | None) -> PassageEncoder | None:
-        """The passage encoder of the checkpoint, in the folder of the reader whose words it shares."""
+        Without a reader the ranker decides by the search alone; the passage encoder lies in the folder of the reader
+        whose words it shares.
+        """
         from model.reading.passage_encoder import FOLDER as ENCODER
         from model.reading.passage_encoder import load_passage_encoder
-        from model.reading.span_reader import FOLDER
-        from model.reading.two_readers import SECOND, TwoReaders
-
-        if not isinstance(reader, TwoReaders):
-            return None
-        folder = Path(model.source) / FOLDER / SECOND / ENCODER
-        return load_passage_encoder(folder, reader.second) if folder.is_dir() else None
-
-    def _load_ranker(self, model: LandmarkModel, finder: str, reader: Reader | None) -> Ranker:
-        """The ranker of the checkpoint; without a reader it decides by the search alone."""
         from model.reading.ranker import Ranker, reader_digest
-        from model.reading.span_reader import FOLDER
+        from model.reading.span_reader import FOLDER, load_span_reader, shipped_reader_for
+        from model.reading.two_readers import SECOND, TwoReaders, load_reader
 
-        if not model.source or not Path(model.source).is_dir():
-            return Ranker()
-        ranker = Ranker.load(Path(model.source), finder, reader_digest(Path(model.source) / FOLDER))
-        return ranker if reader is not None else ranker.without_reader()
+        if not model.source:
+            return Ranker(), None, None
+        ranker: Ranker = Ranker()
+        reader: Reader | None = None
+        encoder: PassageEncoder | None = None
+        own = Path(model.source) / FOLDER
+        if self._use_reader and own.is_dir():
+            reader = load_reader(own, model.device)
+        elif self._use_reader and not model.is_causal_lm and (shipped := shipped_reader_for(model.tokenizer)):
+            reader = load_span_reader(shipped, model.device)  # whose own thresholds decide
+        if isinstance(reader, TwoReaders) and (folder := own / SECOND / ENCODER).is_dir():
+            encoder = load_passage_encoder(folder, reader.second)
+        if Path(model.source).is_dir():
+            ranker = Ranker.load(Path(model.source), finder, reader_digest(own))
+            ranker = ranker if reader is not None else ranker.without_reader()
+        return ranker, reader, encoder
 
     def check_memory(self) -> None:
         """Raises `MemoryMismatch`, naming the fields, if some document's memory was made by something else."""
@@ -283,7 +250,9 @@ class Workspace:
         """Give back files and, as soon as nobody refers to it, the model."""
         self.store.close()
         self._model.loaded = None  # the workspace itself waits for the garbage collector: its scheduler refers to it
-        Frozen.end()
+        if self._model.is_frozen:
+            gc.unfreeze()  # frozen objects are never freed
+            self._model.is_frozen = False
 
 
 def _values(fields: list[str], stored: MemoryFingerprint, mine: MemoryFingerprint) -> str:

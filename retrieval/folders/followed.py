@@ -6,18 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import portalocker
 from portalocker import LockFlags
 
-from retrieval.bundles.exporting import export_bundle
 from retrieval.errors import CairnError, InvalidRequest, catalogue_errors
 from retrieval.folders.sync import FolderRun
 from retrieval.types.records import FileChange, FolderReport, FollowedFolder, FollowOptions, Job
 from retrieval.view import View
-from storage.records import Document, Folder, Removed
-from storage.trash import Trash
+from storage.records import Folder, Removed
 
 REMOVED: tuple[Removed, ...] = ("keep", "trash", "delete")
 _MOST_PROBLEMS = 20
@@ -45,23 +43,19 @@ class Folders:
         """
         if removed is not None and removed not in REMOVED:
             raise InvalidRequest(f"Documents of removed files: {', '.join(REMOVED)}, not {removed!r}.")
+        given, path = path, Path(path).expanduser().resolve()
+        if not path.is_dir():
+            raise InvalidRequest(f"There is no folder {given}.")
+        if path.is_relative_to(self._home) or self._home.is_relative_to(path):
+            raise InvalidRequest(f"{given} cannot be followed: the library itself is kept there ({self._home}).")
         folder = self._catalogue.put_folder(
-            str(self._checked(path)),
+            str(path),
             owner_id=owner_id,
             collection=collection,
             removed=next((each for each in REMOVED if each == removed), None),
             watched=watched,
         )
         return _view(folder, "")
-
-    def _checked(self, path: Path) -> Path:
-        """Raises InvalidRequest for what is no folder, and for the library's own."""
-        given, path = path, Path(path).expanduser().resolve()
-        if not path.is_dir():
-            raise InvalidRequest(f"There is no folder {given}.")
-        if path.is_relative_to(self._home) or self._home.is_relative_to(path):
-            raise InvalidRequest(f"{given} cannot be followed: the library itself is kept there ({self._home}).")
-        return path
 
     @catalogue_errors()
     def forget(self, folder_id: str) -> None:
@@ -80,13 +74,7 @@ class Folders:
         folder = self._catalogue.folder(folder_id)
         began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
         with self._alone(folder):
-            at_work = FolderRun(
-                self.view,
-                folder,
-                read=read,
-                throw_away=self._throw_away,
-                options=options or FollowOptions(),
-            )
+            at_work = FolderRun(self.view, folder, read=read, options=options or FollowOptions())
             try:
                 for change in at_work.changes():
                     counts[change.change] += 1
@@ -99,11 +87,6 @@ class Folders:
             report = FolderReport(folder.path, dict(counts), time.monotonic() - began, tuple(problems))
             self._catalogue.note_run(folder.id, {"report": report.to_dict()})
         yield report
-
-    def _throw_away(self, document: Document) -> None:
-        """A bundle in the trash, which can be imported until the trash is emptied."""
-        into = Trash(self._home).place_for(f"{PurePosixPath(document.source).name[:100]}.cairn")
-        export_bundle(self.view.workspace, self._catalogue, [document], into)
 
     @contextmanager
     def _alone(self, folder: Folder) -> Iterator[None]:

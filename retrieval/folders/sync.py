@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from retrieval.bundles.exporting import export_bundle
 from retrieval.documents import Documents
 from retrieval.errors import ExtractError, FileChanged, InvalidRequest
 from retrieval.extraction.formats import suffixes_here
@@ -25,6 +26,7 @@ from retrieval.ingest.file_store import sha256_of
 from retrieval.types.records import ALREADY_STORED, FileChange, FollowOptions, Job
 from retrieval.view import View
 from storage.records import Document, Folder, FolderFile, Principal
+from storage.trash import Trash
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,10 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
         here = Path(at)
         followed = []
         for name in sorted(folders):
-            if reason := _not_a_folder_to_follow(here / name):
+            reason = _bad_name(name)
+            if not reason and (here / name).is_symlink():
+                reason = "a symbolic link, which is not followed"
+            if reason:
                 skipped.append((_source(root, here / name), reason))
             else:
                 followed.append(name)
@@ -90,17 +95,9 @@ def _stamp(found: os.stat_result) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
 
 
-def _not_a_folder_to_follow(path: Path) -> str:
-    if path.name.startswith("."):
-        return "hidden"
-    return "a symbolic link, which is not followed" if path.is_symlink() else _unwritable(path.name)
-
-
 def _look_at(path: Path, suffixes: tuple[str, ...]) -> tuple[str, str]:
     """The file's stamp, or why it is not followed."""
-    if path.name.startswith("."):
-        return "", "hidden"
-    if reason := _unwritable(path.name):
+    if reason := _bad_name(path.name):
         return "", reason
     try:
         found = path.lstat()
@@ -115,7 +112,10 @@ def _look_at(path: Path, suffixes: tuple[str, ...]) -> tuple[str, str]:
     return _stamp(found), ""
 
 
-def _unwritable(name: str) -> str:
+def _bad_name(name: str) -> str:
+    """Why what has this name is not followed, if it is for the name."""
+    if name.startswith("."):
+        return "hidden"
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -143,17 +143,9 @@ class _Fresh:
 class FolderRun:
     """`view`: the administrator's. `read` runs a job to its end; None leaves that to the queue."""
 
-    def __init__(
-        self,
-        view: View,
-        folder: Folder,
-        *,
-        read: Callable[[Job], Job] | None,
-        throw_away: Callable[[Document], None],
-        options: FollowOptions,
-    ):
+    def __init__(self, view: View, folder: Folder, *, read: Callable[[Job], Job] | None, options: FollowOptions):
         self._documents, self._catalogue, self._folder = Documents(view), view.catalogue, folder
-        self._root, self._read, self._throw_away, self._options = Path(folder.path), read, throw_away, options
+        self._workspace, self._root, self._read, self._options = view.workspace, Path(folder.path), read, options
         self._mine = Documents(view.as_seen_by(Principal(folder.owner_id)))
         self._wanted: set[str] = set()  # contents that files have now
         self._waiting: list[FolderFile] = []  # read, but the old document has what another file needs
@@ -372,11 +364,14 @@ class FolderRun:
             self._delete(file.next_document_id)
 
     def _delete(self, document_id: str, *, throw_away: bool = False) -> None:
-        """Unless another file has the same content. `throw_away`: what was ready goes to the trash."""
+        """Unless another file has the same content. `throw_away`: what was ready goes to the trash, as a bundle which
+        can be imported until the trash is emptied."""
         if self._catalogue.num_files_of(document_id) <= 1:
             document = self._catalogue.document(document_id)
             if throw_away and document.state == "ready":
-                self._throw_away(document)
+                name = f"{PurePosixPath(document.source).name[:100]}.cairn"
+                into = Trash(self._workspace.home).place_for(name)
+                export_bundle(self._workspace, self._catalogue, [document], into)
             self._documents.delete([document_id])
 
     def _put(self, file: FolderFile, *, instead_of: str | None = None) -> None:

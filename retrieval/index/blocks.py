@@ -21,8 +21,8 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -32,21 +32,15 @@ from torch import Tensor
 from model.attention.selection import choose_blocks
 from retrieval.index.exact import LandmarkSnapshot, VisibleLandmarks
 from retrieval.index.vectors import BlockVectors
+from storage.kv.store import KVBlockStore
 
 _FIRST_PLACES = 32
 # Keys alone are several times smaller than keys and values of all layers in the model's dtype.
 _SHARE_OF_KEYS = 0.25
 _SHARE_OF_WHOLE = 0.25
 
-
-class BlockSource(Protocol):
-    """The part of `storage.kv.store.KVBlockStore` that reading needs."""
-
-    def read_many(
-        self, refs: Sequence[tuple[str, int]], layer: int, device: torch.device | None = None
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def read_keys(self, refs: Sequence[tuple[str, int]], layer: int) -> Tensor: ...
+Refs: TypeAlias = Sequence[tuple[str, int]]
+"""Where blocks are stored: (shard, row) of each."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +60,19 @@ class BlockShape:
         return self.kv_heads * self.block_size * self.head_dim * self.dtype.itemsize
 
 
-class _CachedLayer:
-    """Cached blocks of one layer: block id -> place in one tensor (keys) or two (keys, values)."""
+class _LayerCache:
+    """Blocks of one layer, least recently used out first: block id -> place in one tensor (keys) or two (keys, values).
+    Thread-safe.
 
-    def __init__(self, shape: BlockShape, places: int, *, num_tensors: int):
-        self._shape, self._max_places = shape, places
+    `fetch(refs)` gets what is missing, one tensor each for keys and perhaps values. A read of more than `max_places`
+    blocks is served without the tensors.
+    """
+
+    def __init__(self, shape: BlockShape, max_places: int, fetch: Callable[[Refs], Sequence[Tensor]], num_tensors: int):
+        self._shape, self.max_places, self._fetch_stored = shape, max_places, fetch
         self._places: OrderedDict[int, int] = OrderedDict()
-        self.tensors_WGLD = [self._tensor(0) for _ in range(num_tensors)]
+        self._tensors_WGLD = [self._tensor(0) for _ in range(num_tensors)]
+        self._lock = threading.Lock()
 
     def _tensor(self, places: int) -> Tensor:
         shape = self._shape
@@ -81,102 +81,62 @@ class _CachedLayer:
 
     @property
     def size_bytes(self) -> int:
-        return sum(len(tensor) for tensor in self.tensors_WGLD) * self._shape.keys_bytes
+        return sum(len(tensor) for tensor in self._tensors_WGLD) * self._shape.keys_bytes
 
-    def missing(self, ids_U: np.ndarray) -> list[int]:
-        """Indices into `ids_U` of blocks not cached; the others become the most recently used."""
-        absent = []
-        for index, block_id in enumerate(ids_U.tolist()):
-            if block_id in self._places:
-                self._places.move_to_end(block_id)
-            else:
-                absent.append(index)
-        return absent
+    def read(
+        self, ids_U: np.ndarray, refs_U: Refs, gather: Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]
+    ) -> Sequence[Tensor]:
+        """What `gather` copies out of the cached tensors, given the places of the blocks in them."""
+        device = self._shape.device
+        if len(ids_U) > self.max_places:
+            return gather(self._fetch(refs_U), torch.arange(len(ids_U), device=device))
+        ids = ids_U.tolist()
+        with self._lock:
+            absent = [index for index, block_id in enumerate(ids) if block_id not in self._places]
+            for block_id in ids:
+                if block_id in self._places:
+                    self._places.move_to_end(block_id)
+            if absent:
+                self._put([ids[index] for index in absent], self._fetch([refs_U[index] for index in absent]))
+            return gather(self._tensors_WGLD, torch.tensor([self._places[block_id] for block_id in ids], device=device))
 
-    def put(self, ids: Sequence[int], blocks_UGLD: Sequence[Tensor]) -> None:
+    def _fetch(self, refs: Refs) -> Sequence[Tensor]:
+        return [tensor_UGLD.to(self._shape.device, self._shape.dtype) for tensor_UGLD in self._fetch_stored(refs)]
+
+    def _put(self, ids: Sequence[int], blocks_UGLD: Sequence[Tensor]) -> None:
         self._make_room(len(self._places) + len(ids))
         places = torch.tensor([self._place(block_id) for block_id in ids], device=self._shape.device)
-        for tensor_WGLD, new_UGLD in zip(self.tensors_WGLD, blocks_UGLD, strict=True):
+        for tensor_WGLD, new_UGLD in zip(self._tensors_WGLD, blocks_UGLD, strict=True):
             tensor_WGLD[places] = new_UGLD
 
     def _place(self, block_id: int) -> int:
         place = len(self._places)
-        if place == self._max_places:
+        if place == self.max_places:
             _, place = self._places.popitem(last=False)
         self._places[block_id] = place
         return place
 
     def _make_room(self, wanted: int) -> None:
-        held = len(self.tensors_WGLD[0])
-        if held >= min(wanted, self._max_places):
+        held = len(self._tensors_WGLD[0])
+        if held >= min(wanted, self.max_places):
             return
-        grown = min(self._max_places, max(_FIRST_PLACES, 2 * held, wanted))
-        for index, old in enumerate(self.tensors_WGLD):
-            self.tensors_WGLD[index] = self._tensor(grown)
-            self.tensors_WGLD[index][:held] = old
-
-    def places(self, ids_U: np.ndarray) -> Tensor:
-        return torch.tensor([self._places[block_id] for block_id in ids_U.tolist()], device=self._shape.device)
+        grown = min(self.max_places, max(_FIRST_PLACES, 2 * held, wanted))
+        for index, old in enumerate(self._tensors_WGLD):
+            self._tensors_WGLD[index] = self._tensor(grown)
+            self._tensors_WGLD[index][:held] = old
 
     def forget(self, ids: Sequence[int]) -> None:
-        if any(block_id in self._places for block_id in ids):
-            self._places.clear()  # rare: after a deletion or repair; freeing single places is not worth a free list
-
-
-class _Cache:
-    """Blocks of all layers of one shape, least recently used out first. Thread-safe.
-
-    `read(refs, layer)` gets what is missing, one tensor each for keys and perhaps values. `limit_bytes` bounds the
-    tensors over all layers; a larger read is served without them.
-    """
-
-    def __init__(
-        self,
-        shape: BlockShape,
-        limit_bytes: int,
-        read: Callable[[Sequence[tuple[str, int]], int], Sequence[Tensor]],
-        *,
-        num_tensors: int,
-    ):
-        self._shape, self._read_store = shape, read
-        self.places_per_layer = max(1, limit_bytes // max(1, num_tensors * shape.keys_bytes * len(shape.layers)))
-        self._layers = {
-            layer: _CachedLayer(shape, self.places_per_layer, num_tensors=num_tensors) for layer in shape.layers
-        }
-        self._lock = threading.Lock()
-        self.hits = self.misses = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(layer.size_bytes for layer in self._layers.values())
-
-    def read(
-        self,
-        layer: int,
-        ids_U: np.ndarray,
-        refs_U: Sequence[tuple[str, int]],
-        gather: Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]],
-    ) -> Sequence[Tensor]:
-        """What `gather` copies out of the cached tensors, given the places of the blocks in them."""
-        if len(ids_U) > self.places_per_layer:
-            return gather(self._fetch(layer, refs_U), torch.arange(len(ids_U), device=self._shape.device))
         with self._lock:
-            cached = self._layers[layer]
-            absent = cached.missing(ids_U)
-            self.hits, self.misses = self.hits + len(ids_U) - len(absent), self.misses + len(absent)
-            if absent:
-                fetched = self._fetch(layer, [refs_U[index] for index in absent])
-                cached.put([int(ids_U[index]) for index in absent], fetched)
-            return gather(cached.tensors_WGLD, cached.places(ids_U))
+            if any(block_id in self._places for block_id in ids):
+                self._places.clear()  # rare: after a deletion or repair; freeing single places is not worth a free list
 
-    def _fetch(self, layer: int, refs: Sequence[tuple[str, int]]) -> Sequence[Tensor]:
-        device, dtype = self._shape.device, self._shape.dtype
-        return [tensor_UGLD.to(device, dtype) for tensor_UGLD in self._read_store(refs, layer)]
 
-    def forget(self, block_ids: Sequence[int]) -> None:
-        with self._lock:
-            for layer in self._layers.values():
-                layer.forget(block_ids)
+def _layer_caches(
+    shape: BlockShape, limit_bytes: int, fetch: Callable[..., Sequence[Tensor]], num_tensors: int
+) -> dict[int, _LayerCache]:
+    """By layer; `limit_bytes` bounds them together."""
+    places = max(1, limit_bytes // max(1, num_tensors * shape.keys_bytes * len(shape.layers)))
+    return {layer: _LayerCache(shape, places, partial(fetch, layer=layer), num_tensors) for layer in shape.layers}
 
 
 class BlockCache:
@@ -188,7 +148,7 @@ class BlockCache:
 
     def __init__(
         self,
-        store: BlockSource,
+        store: KVBlockStore,
         shape: BlockShape,
         limit_bytes: int,
         *,
@@ -201,17 +161,10 @@ class BlockCache:
         if whole_share is None:
             whole_share = 0.0 if shape.device.type == "cpu" else _SHARE_OF_WHOLE
         self._room, self._room_lock = int(limit_bytes * whole_share), threading.Lock()
-
-        def read_many(refs: Sequence[tuple[str, int]], layer: int) -> tuple[Tensor, Tensor]:
-            return store.read_many(refs, layer, shape.device)
-
-        self._blocks = _Cache(shape, limit_bytes - keys_bytes - self._room, read_many, num_tensors=2)
-        self._keys = _Cache(
-            replace(shape, layers=key_layers, dtype=key_dtype),
-            keys_bytes,
-            lambda refs, layer: (store.read_keys(refs, layer),),
-            num_tensors=1,
-        )
+        of_keys = replace(shape, layers=key_layers, dtype=key_dtype)
+        read_blocks = partial(store.read_many, device=shape.device)
+        self._blocks = _layer_caches(shape, limit_bytes - keys_bytes - self._room, read_blocks, 2)
+        self._keys = _layer_caches(of_keys, keys_bytes, lambda refs, layer: (store.read_keys(refs, layer),), 1)
 
     def room_for(self, num_blocks: int) -> int:
         """Reserves bytes for a question that holds so many blocks of all layers on the device, until they are given
@@ -229,11 +182,9 @@ class BlockCache:
 
     @property
     def size_bytes(self) -> int:
-        return self._blocks.size_bytes + self._keys.size_bytes
+        return sum(layer.size_bytes for layer in (*self._blocks.values(), *self._keys.values()))
 
-    def read(
-        self, layer: int, ids_U: np.ndarray, refs_U: Sequence[tuple[str, int]], pick_BGXS: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def read(self, layer: int, ids_U: np.ndarray, refs_U: Refs, pick_BGXS: Tensor) -> tuple[Tensor, Tensor]:
         """keys_BGXSLD, values_BGXSLD: for each KV head its part of the blocks `pick_BGXS`, indices into `ids_U`.
 
         `refs_U` says where each block is stored: (shard, row). Raises `storage.errors.DamagedMemory`.
@@ -245,17 +196,17 @@ class BlockCache:
             places_BGXS = places_U[pick_BGXS]
             return [tensor_WGLD[places_BGXS, heads] for tensor_WGLD in tensors_WGLD]
 
-        keys_BGXSLD, values_BGXSLD = self._blocks.read(layer, ids_U, refs_U, gather)
+        keys_BGXSLD, values_BGXSLD = self._blocks[layer].read(ids_U, refs_U, gather)
         return keys_BGXSLD, values_BGXSLD
 
-    def read_keys(self, layer: int, ids_U: np.ndarray, refs_U: Sequence[tuple[str, int]]) -> Tensor:
+    def read_keys(self, layer: int, ids_U: np.ndarray, refs_U: Refs) -> Tensor:
         """keys_UGLD of distinct blocks, in the order asked for. Raises `storage.errors.DamagedMemory`."""
-        return self._keys.read(layer, ids_U, refs_U, lambda tensors, places_U: [tensors[0][places_U]])[0]
+        return self._keys[layer].read(ids_U, refs_U, lambda tensors, places_U: [tensors[0][places_U]])[0]
 
     def forget(self, block_ids: Sequence[int]) -> None:
         """Drop blocks that were deleted or rewritten."""
-        self._blocks.forget(block_ids)
-        self._keys.forget(block_ids)
+        for layer in (*self._blocks.values(), *self._keys.values()):
+            layer.forget(block_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,8 +238,7 @@ class StoredMemoryReader:
         self._room = cache.room_for(self.num_blocks)
         if self._room:
             weakref.finalize(self, cache.give_back, self._room)
-        self._held: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> keys_GCLD, values_GCLD of all
-        self._lengths_C: Tensor | None = None  # where they are held
+        self._held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # layer -> keys_GCLD, values_GCLD, lengths_C of all
 
     @property
     def layers(self) -> Sequence[int]:
@@ -299,9 +249,10 @@ class StoredMemoryReader:
         return self._snapshot.num_blocks if self._indices is None else len(self._indices)
 
     def search(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        if self._indices is None:
-            return self._snapshot.choose(layer, queries_BGXRD, k)
-        return choose_blocks(queries_BGXRD, self.landmarks(layer).to(queries_BGXRD.dtype), k)
+        # All landmarks of a large memory are not kept for the whole question.
+        whole = self._indices is None
+        landmarks_1GCD = self._snapshot.landmarks(layer)[None] if whole else self.landmarks(layer)
+        return choose_blocks(queries_BGXRD, landmarks_1GCD.to(queries_BGXRD.device, queries_BGXRD.dtype), k)
 
     def landmarks(self, layer: int) -> Tensor:
         """landmarks_1GCD in the order of the blocks, as paper positions need."""
@@ -319,13 +270,11 @@ class StoredMemoryReader:
         if layer not in self._held:
             everything_1G1C = torch.arange(self.num_blocks).expand(1, shape.kv_heads, 1, -1)
             keys, values, lengths = self._through_cache(layer, everything_1G1C)
-            self._held[layer] = keys[0, :, 0], values[0, :, 0]
-            self._lengths_C = lengths[0, 0, 0].to(shape.device)
-        assert self._lengths_C is not None
+            self._held[layer] = keys[0, :, 0], values[0, :, 0], lengths[0, 0, 0].to(shape.device)
         ids_BGXS = ids_BGXS.to(shape.device)
         head_G11 = torch.arange(shape.kv_heads, device=shape.device)[:, None, None]
-        keys_GCLD, values_GCLD = self._held[layer]
-        return keys_GCLD[head_G11, ids_BGXS], values_GCLD[head_G11, ids_BGXS], self._lengths_C[ids_BGXS]
+        keys_GCLD, values_GCLD, lengths_C = self._held[layer]
+        return keys_GCLD[head_G11, ids_BGXS], values_GCLD[head_G11, ids_BGXS], lengths_C[ids_BGXS]
 
     def _through_cache(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         distinct_U, pick = np.unique(ids_BGXS.cpu().numpy(), return_inverse=True)

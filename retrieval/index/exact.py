@@ -6,21 +6,21 @@
 - `VisibleLandmarks`: the landmarks of some blocks, as if there were no others. Block indices count visible blocks, and
   so do `mean` and `spread` of a ranking, from which the confidence of a question is derived.
 
-Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim, X voter groups, R
-rows that vote together, S slots.
+Axes: N stored blocks, M some of them (the visible ones), Y memory layers, G KV heads, D head dim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import choose_blocks, top_blocks
+from model.attention.selection import top_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,6 @@ class LandmarkSnapshot(Protocol):
 
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         """landmarks_GND of all blocks, or landmarks_GMD of some."""
-        ...
-
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        """ids_BGXS, ascending indices: what attention reads when every block is a candidate (see
-        `model.attention.selection.select_blocks`)."""
         ...
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
@@ -106,9 +101,19 @@ def rank_all(logits_N: Tensor, count: int, within: Tensor | None) -> Ranking:
     return Ranking(indices.cpu(), logits_N[best].cpu(), log_total, mean, spread)
 
 
+def products(query_YGD: Tensor, landmarks_YGND: Iterable[Tensor]) -> Tensor:
+    """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads."""
+    of_layers = []
+    for query_GD, layer_GND in zip(query_YGD, landmarks_YGND, strict=True):
+        query_GD1 = query_GD.to(layer_GND.device, layer_GND.dtype).unsqueeze(-1)
+        of_layers.append((layer_GND @ query_GD1).float().sum(0).squeeze(-1))
+    logits_N: Tensor = reduce(torch.add, of_layers)
+    return logits_N
+
+
 @dataclass(frozen=True, eq=False)
 class ExactSnapshot:
-    """Views of the exact index's tensors."""
+    """The exact index's tensors at one moment."""
 
     layers: tuple[int, ...]
     landmarks_YGND: tuple[Tensor, ...]
@@ -121,21 +126,9 @@ class ExactSnapshot:
         landmarks_GND = self.landmarks_YGND[self.layers.index(layer)]
         return landmarks_GND if indices is None else landmarks_GND[:, indices.to(landmarks_GND.device)]
 
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        landmarks_GND = self.landmarks(layer)
-        return choose_blocks(queries_BGXRD.to(landmarks_GND.device, landmarks_GND.dtype), landmarks_GND[None], k)
-
     def logits(self, query_YGD: Tensor, every: int = 1) -> Tensor:
-        """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads.
-
-        `every` > 1: of each so many blocks only the first.
-        """
-        total_N = torch.zeros(-(-self.num_blocks // every), device=self.landmarks_YGND[0].device)
-        for query_GD, layer_GND in zip(query_YGD, self.landmarks_YGND, strict=True):
-            landmarks_GND = layer_GND[:, ::every]
-            query_GD1 = query_GD.to(landmarks_GND.device, landmarks_GND.dtype).unsqueeze(-1)
-            total_N += (landmarks_GND @ query_GD1).float().sum(0).squeeze(-1)
-        return total_N
+        """logits_N of `products`; `every` > 1: of each so many blocks only the first."""
+        return products(query_YGD, (layer_GND[:, ::every] for layer_GND in self.landmarks_YGND))
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         logits_N = self.logits(query_YGD)
@@ -144,10 +137,7 @@ class ExactSnapshot:
 
 class ExactLandmarkIndex:
     """Every landmark in one tensor [G, N, D] per layer; search is a matrix product. Not synchronised: one writer at a
-    time.
-
-    Tensors grow by doubling. Appending never moves rows that a snapshot sees; removal and out-of-order ids copy.
-    """
+    time. Each change makes new tensors, so that snapshots keep theirs."""
 
     kind: ClassVar[str] = "exact"
 
@@ -160,64 +150,47 @@ class ExactLandmarkIndex:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
+        empty_GND = torch.empty(num_groups, 0, head_dim, dtype=dtype, device=device)
         self.layers = tuple(layers)
-        self._shape = (num_groups, head_dim)
-        self._dtype, self._device = dtype, torch.device(device)
-        self._ids = np.zeros(0, dtype=np.int64)
-        self._buffers = [self._buffer(0) for _ in self.layers]
-
-    def _buffer(self, capacity: int) -> Tensor:
-        return torch.empty(self._shape[0], capacity, self._shape[1], dtype=self._dtype, device=self._device)
+        self.ids = np.zeros(0, dtype=np.int64)
+        self._landmarks_YGND = [empty_GND for _ in self.layers]
 
     @property
     def num_blocks(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Block ids by block index, ascending."""
-        return self._ids
+        return len(self.ids)
 
     @property
     def size_bytes(self) -> int:
-        return sum(buffer.numel() * buffer.element_size() for buffer in self._buffers)
+        return sum(landmarks.numel() * landmarks.element_size() for landmarks in self._landmarks_YGND)
 
     def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
-        assert landmarks_NYGD.shape == (len(ids_N), len(self.layers), *self._shape), landmarks_NYGD.shape
-        if len(ids_N) == 0:
-            return
-        if np.any(np.diff(ids_N) <= 0):
-            order = np.argsort(ids_N)
-            ids_N, landmarks_NYGD = ids_N[order], landmarks_NYGD[torch.from_numpy(order)]
-        old, new = self.num_blocks, self.num_blocks + len(ids_N)
-        in_order = old == 0 or ids_N[0] > self._ids[-1]
-        joined = np.concatenate((self._ids, ids_N))
-        order = np.argsort(joined, kind="stable")
-        assert len(np.unique(joined)) == new, "block ids are unique"
-        for y, buffer in enumerate(self._buffers):
-            if new > buffer.shape[1] or not in_order:
-                grown = self._buffer(max(new, buffer.shape[1] if new <= buffer.shape[1] else 2 * buffer.shape[1]))
-                grown[:, :old] = buffer[:, :old]
-                self._buffers[y] = buffer = grown
-            buffer[:, old:new] = landmarks_NYGD[:, y].transpose(0, 1).to(self._device, self._dtype)
-            if not in_order:
-                buffer[:, :new] = buffer[:, torch.from_numpy(order).to(self._device)]
-        self._ids = joined[order]
+        ids = np.concatenate((self.ids, ids_N))
+        assert len(np.unique(ids)) == len(ids), "block ids are unique"
+        joined_YGND = [
+            torch.cat((old_GND, new_NGD.transpose(0, 1).to(old_GND)), 1)
+            for old_GND, new_NGD in zip(self._landmarks_YGND, landmarks_NYGD.unbind(1), strict=True)
+        ]
+        order = np.argsort(ids, kind="stable")
+        if np.any(np.diff(order) < 0):
+            joined_YGND = [_some(landmarks_GND, order) for landmarks_GND in joined_YGND]
+        self.ids, self._landmarks_YGND = ids[order], joined_YGND
 
     def remove(self, ids_N: np.ndarray) -> None:
-        keep = np.flatnonzero(~np.isin(self._ids, ids_N))
-        if len(keep) == self.num_blocks:
-            return
-        kept = torch.from_numpy(keep).to(self._device)
-        self._buffers = [buffer[:, kept].contiguous() for buffer in self._buffers]
-        self._ids = self._ids[keep]
+        kept = np.flatnonzero(~np.isin(self.ids, ids_N))
+        if len(kept) < self.num_blocks:
+            self._landmarks_YGND = [_some(landmarks_GND, kept) for landmarks_GND in self._landmarks_YGND]
+            self.ids = self.ids[kept]
 
     def snapshot(self) -> ExactSnapshot:
-        return ExactSnapshot(self.layers, tuple(buffer[:, : self.num_blocks] for buffer in self._buffers))
+        return ExactSnapshot(self.layers, tuple(self._landmarks_YGND))
+
+
+def _some(landmarks_GND: Tensor, indices: np.ndarray) -> Tensor:
+    return landmarks_GND[:, torch.from_numpy(indices).to(landmarks_GND.device)]
 
 
 # What an unrelated block scores is estimated from about this many.
-_SAMPLED_BLOCKS = 4096
+SAMPLED_BLOCKS = 4096
 
 
 class VisibleLandmarks:
@@ -233,26 +206,12 @@ class VisibleLandmarks:
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         return self._whole.landmarks(layer, self._indices if indices is None else self._indices[indices.cpu()])
 
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        landmarks_GMD = self.landmarks(layer)
-        queries = queries_BGXRD.to(landmarks_GMD.device, landmarks_GMD.dtype)
-        return choose_blocks(queries, landmarks_GMD[None], k)
-
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         allowed = self._indices if within is None else self._indices[within.cpu()]
         found = self._whole.rank(query_YGD, count, allowed)
-        indices = torch.searchsorted(self._indices, found.indices)
-        mean, spread = self._usual(query_YGD)
-        return replace(found, indices=indices, mean=mean, spread=spread)
-
-    def _usual(self, query_YGD: Tensor) -> tuple[float, float]:
-        """Mean and standard deviation of the logits of visible blocks."""
         if not self.num_blocks:
-            return 0.0, 0.0
-        sample = self._indices[:: max(1, self.num_blocks // _SAMPLED_BLOCKS)]
-        logits = torch.zeros(len(sample))
-        for query_GD, layer in zip(query_YGD, self._layers, strict=True):
-            landmarks_GMD = self._whole.landmarks(layer, sample)
-            query_GD1 = query_GD.to(landmarks_GMD.device, landmarks_GMD.dtype).unsqueeze(-1)
-            logits += (landmarks_GMD @ query_GD1).float().sum(0).squeeze(-1).cpu()
-        return float(logits.mean()), float(logits.std(correction=0))
+            return found
+        indices = torch.searchsorted(self._indices, found.indices)
+        sample = self._indices[:: max(1, self.num_blocks // SAMPLED_BLOCKS)]
+        logits = products(query_YGD, (self._whole.landmarks(layer, sample) for layer in self._layers))
+        return replace(found, indices=indices, mean=float(logits.mean()), spread=float(logits.std(correction=0)))

@@ -21,10 +21,7 @@ import torch
 from torch import Tensor
 
 from retrieval.errors import InvalidRequest
-from retrieval.index.exact import ExactLandmarkIndex, ExactSnapshot, Ranking
-
-# What an unrelated block scores is estimated from this many.
-_SAMPLED_BLOCKS = 4096
+from retrieval.index.exact import SAMPLED_BLOCKS, ExactLandmarkIndex, ExactSnapshot, Ranking
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +38,6 @@ class FaissSnapshot:
 
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
         return self.exact.landmarks(layer, indices)
-
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        return self.exact.choose(layer, queries_BGXRD, k)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         """As the exact snapshot; `log_total` is summed over the blocks that FAISS returned (at least 1,024), the rest
@@ -148,7 +142,7 @@ class FaissLandmarkIndex:
         logits, ids = logits[order], ids[order]
         log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
         indices = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
-        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // _SAMPLED_BLOCKS))
+        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // SAMPLED_BLOCKS))
         mean, spread = float(sample.mean()), float(sample.std(correction=0))
         return Ranking(indices, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
 

@@ -18,7 +18,7 @@
 Layout: prefix (magic, version, size of the header, its crc32) | JSON header | sections, each at a multiple of 64.
 
 Axes: N blocks by ascending id, M some of them, P blocks of the file, T blocks in RAM, S shards, Y memory layers, G KV
-heads, D head dim, K = Y * G * D, X voter groups, R rows that vote together, S slots.
+heads, D head dim, K = Y * G * D.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.attention.selection import choose_blocks
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import CairnError
 from retrieval.index.blocks import BlockCache, MemorySnapshot, StoredBlocks
@@ -51,6 +50,7 @@ from storage.records import BlockRefs
 MAGIC, VERSION = b"CAIRN-LM", 1
 PREFIX = struct.Struct("<8sIII")
 ALIGNMENT = 64
+_HEADER_BYTES = 4096  # room for prefix and header
 CHUNK = 1024
 """Blocks that are scored at a time, and whose codes have one checksum."""
 LARGEST = 127
@@ -82,10 +82,10 @@ class DamagedLandmarkFile(CairnError):
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What is written. `landmarks(start, stop)` gives rows [stop - start, K]; `tables`: arrays of `_TABLES` that say
-    where blocks lie, from "ids" on; names in the order of the numbers that "shard" and "document" hold."""
+    """What is written. `landmarks(start, stop)` gives rows [stop - start, K], `numbers` is K; `tables`: arrays of
+    `_TABLES` that say where blocks lie, from "ids" on; names in the order of the numbers that "shard" and "document"
+    hold."""
 
-    num_blocks: int
     numbers: int
     dtype: torch.dtype
     landmarks: Callable[[int, int], Tensor]
@@ -103,12 +103,9 @@ def write_landmark_file(path: Path, contents: Contents, *, fingerprint: str, mar
             if time.time() - leftover.stat().st_mtime > _LEFT_OVER_SECONDS:
                 leftover.unlink()
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    names = {"shard_names": contents.shard_names, "document_ids": contents.document_ids}
-    sections = _layout(contents, {name: _packed(texts) for name, texts in names.items()})
     try:
         with open(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
-            header_bytes = _write_sections(file, contents, sections, {"fingerprint": fingerprint, "mark": mark})
-            assert header_bytes <= sections["codes"].offset
+            _write(file, contents, {"fingerprint": fingerprint, "mark": mark})
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
@@ -118,81 +115,50 @@ def write_landmark_file(path: Path, contents: Contents, *, fingerprint: str, mar
         raise
 
 
-@dataclass
-class _Section:
-    offset: int
-    size: int
-    body: bytes | None = None
-    crc32: int = 0
-
-
-def _packed(texts: Sequence[str]) -> bytes:
-    return json.dumps(list(texts)).encode()
-
-
-def _layout(contents: Contents, packed: dict[str, bytes]) -> dict[str, _Section]:
-    """Places of all sections; the header has room for itself before the first."""
-    count, width = contents.num_blocks, contents.numbers
-    sizes = {"codes": count * width, "keys": count * width * contents.dtype.itemsize}
-    per_block = {"scale": count, "error": count, "key_checks": count, "code_checks": -(-count // CHUNK)}
-    for name, dtype in _TABLES.items():
-        length = per_block[name] if name in per_block else len(contents.tables[name])
-        sizes[name] = np.dtype(dtype).itemsize * length
-    sizes |= {name: len(body) for name, body in packed.items()}
-    at, found = 4096, {}
-    for name, size in sizes.items():
-        found[name] = _Section(at, size, packed.get(name))
-        at += -(-size // ALIGNMENT) * ALIGNMENT
-    return found
-
-
-def _write_sections(file: Any, contents: Contents, sections: dict[str, _Section], state: dict[str, str]) -> int:
-    """Returns how many bytes prefix and header take."""
-
-    def put(name: str, body: bytes) -> None:
-        section = sections[name]
-        assert len(body) == section.size, name
-        section.crc32 = zlib.crc32(body)
-        file.seek(section.offset)
-        file.write(body)
-
-    made: dict[str, list[np.ndarray]] = {"scale": [], "error": [], "key_checks": []}
-    code_checks = []
-    width, item = contents.numbers, contents.dtype.itemsize
-    for start in range(0, contents.num_blocks, CHUNK):
-        rows_NK = contents.landmarks(start, min(start + CHUNK, contents.num_blocks)).to(contents.dtype).contiguous()
+def _write(file: BinaryIO, contents: Contents, state: dict[str, str]) -> None:
+    count, width, row_bytes = len(contents.tables["ids"]), contents.numbers, contents.numbers * contents.dtype.itemsize
+    codes_at, keys_at = _HEADER_BYTES, _aligned(_HEADER_BYTES + count * width)
+    parts: dict[str, list[Any]] = {"scale": [], "error": [], "key_checks": [], "code_checks": []}
+    for start in range(0, count, CHUNK):
+        rows_NK = contents.landmarks(start, min(start + CHUNK, count)).to(contents.dtype).contiguous()
         codes_NK, scale_N, error_N = quantised(rows_NK)
-        for name, body, size in (
-            ("codes", codes_NK.numpy().tobytes(), width),
-            ("keys", rows_NK.view(torch.uint8).numpy().tobytes(), width * item),
-        ):
-            file.seek(sections[name].offset + start * size)
-            file.write(body)
-        code_checks.append(zlib.crc32(codes_NK.numpy().data))
         raw_NB = rows_NK.view(torch.uint8).numpy()
-        made["key_checks"].append(np.fromiter((zlib.crc32(row.data) for row in raw_NB), "<u4", len(raw_NB)))
-        made["scale"].append(scale_N.numpy())
-        made["error"].append(error_N.numpy())
-    tables = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in made.items()} | contents.tables
-    tables["code_checks"] = np.array(code_checks, dtype="<u4")
-    for name, dtype in _TABLES.items():
-        put(name, tables[name].astype(dtype).tobytes())
-    for name, section in sections.items():
-        if section.body is not None:
-            put(name, section.body)
-    end = max(section.offset + section.size for section in sections.values())
+        file.seek(codes_at + start * width)
+        file.write(codes_NK.numpy().data)
+        file.seek(keys_at + start * row_bytes)
+        file.write(raw_NB.data)
+        parts["scale"].append(scale_N.numpy())
+        parts["error"].append(error_N.numpy())
+        parts["key_checks"].append(np.fromiter((zlib.crc32(row.data) for row in raw_NB), "<u4", len(raw_NB)))
+        parts["code_checks"].append([zlib.crc32(codes_NK.numpy().data)])
+    tables = {name: np.concatenate([np.zeros(0), *arrays]) for name, arrays in parts.items()} | contents.tables
+    bodies = {name: tables[name].astype(dtype).tobytes() for name, dtype in _TABLES.items()}
+    bodies["shard_names"] = json.dumps(list(contents.shard_names)).encode()
+    bodies["document_ids"] = json.dumps(list(contents.document_ids)).encode()
+    # Codes and keys have checksums of their own.
+    sections = {"codes": (codes_at, count * width, 0), "keys": (keys_at, count * row_bytes, 0)}
+    end = keys_at + count * row_bytes
+    for name, body in bodies.items():
+        sections[name] = (_aligned(end), len(body), zlib.crc32(body))
+        file.seek(_aligned(end))
+        file.write(body)
+        end = file.tell()
     file.truncate(end)
     header = state | {
-        "num_blocks": contents.num_blocks,
+        "num_blocks": count,
         "numbers": width,
         "dtype": str(contents.dtype).removeprefix("torch."),
         "file_bytes": end,
-        "sections": {name: [section.offset, section.size, section.crc32] for name, section in sections.items()},
+        "sections": sections,
     }
-    body = json.dumps(header).encode()
+    packed = json.dumps(header).encode()
+    assert PREFIX.size + len(packed) <= _HEADER_BYTES
     file.seek(0)
-    file.write(PREFIX.pack(MAGIC, VERSION, len(body), zlib.crc32(body)) + body)
-    return PREFIX.size + len(body)
+    file.write(PREFIX.pack(MAGIC, VERSION, len(packed), zlib.crc32(packed)) + packed)
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGNMENT) * ALIGNMENT
 
 
 def quantised(rows_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -254,15 +220,12 @@ class LandmarkFile:
         for chunk, start in enumerate(range(0, self.num_blocks, CHUNK)):
             codes_CK = self.codes_NK[start : start + CHUNK]
             if not self._right_codes[chunk]:
-                self._check_codes(chunk, codes_CK)
+                if zlib.crc32(codes_CK.numpy().data) != self.tables["code_checks"][chunk]:
+                    raise DamagedLandmarkFile(self.path, "the checksum of codes does not match")
+                self._right_codes[chunk] = True
             part_CK = numbers_CK[: len(codes_CK)]
             torch.mv(part_CK.copy_(codes_CK), query_K, out=logits_N[start : start + CHUNK])
         return logits_N.mul_(self.scale_N)
-
-    def _check_codes(self, chunk: int, codes_CK: Tensor) -> None:
-        if zlib.crc32(codes_CK.numpy().data) != self.tables["code_checks"][chunk]:
-            raise DamagedLandmarkFile(self.path, "the checksum of codes does not match")
-        self._right_codes[chunk] = True
 
     def keys(self, slots_M: Tensor) -> Tensor:
         """Exact keys_MK as stored. Raises `DamagedLandmarkFile`."""
@@ -280,14 +243,14 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class MappedSnapshot:
-    """`places_N`: where the block of each index lies: below P in the file, the others in `tail`; None: in order."""
+    """`places_N`: where the block of each index lies: below P in the file, the others in `tail`."""
 
     layers: tuple[int, ...]
     shape_GD: tuple[int, int]
     dtype: torch.dtype
     file: LandmarkFile | None
     tail: ExactSnapshot
-    places_N: Tensor | None
+    places_N: Tensor
 
     @property
     def in_file(self) -> int:
@@ -295,11 +258,10 @@ class MappedSnapshot:
 
     @property
     def num_blocks(self) -> int:
-        return self.in_file + self.tail.num_blocks if self.places_N is None else len(self.places_N)
+        return len(self.places_N)
 
     def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
-        chosen_M = torch.arange(self.num_blocks) if indices is None else indices.cpu()
-        places_M = chosen_M if self.places_N is None else self.places_N[chosen_M]
+        places_M = self.places_N if indices is None else self.places_N[indices.cpu()]
         found_GMD = torch.empty(self.shape_GD[0], len(places_M), self.shape_GD[1], dtype=self.dtype)
         kept_M = places_M < self.in_file
         if self.file is not None and bool(kept_M.any()):
@@ -308,10 +270,6 @@ class MappedSnapshot:
         if not bool(kept_M.all()):
             found_GMD[:, ~kept_M] = self.tail.landmarks(layer, places_M[~kept_M] - self.in_file).cpu()
         return found_GMD
-
-    def choose(self, layer: int, queries_BGXRD: Tensor, k: int) -> Tensor:
-        landmarks_GND = self.landmarks(layer).to(queries_BGXRD.device)
-        return choose_blocks(queries_BGXRD.to(landmarks_GND.dtype), landmarks_GND[None], k)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         """The blocks and logits of an exact search. `log_total`, `mean` and `spread` take blocks that are far from the
@@ -344,12 +302,12 @@ class MappedSnapshot:
             parts.insert(0, self.file.approximate(query_K))
             slacks.insert(0, self.file.error_N * query_K.norm())
         logits_N, slack_N = torch.cat(parts), torch.cat(slacks)
-        return (logits_N, slack_N) if self.places_N is None else (logits_N[self.places_N], slack_N[self.places_N])
+        return logits_N[self.places_N], slack_N[self.places_N]
 
     def _exact(self, query_K: Tensor, indices_M: Tensor, logits_N: Tensor) -> Tensor:
         """logits_M of blocks, by exact keys; those in RAM are exact already."""
         exact_M = logits_N[indices_M]
-        places_M = indices_M if self.places_N is None else self.places_N[indices_M]
+        places_M = self.places_N[indices_M]
         kept = torch.nonzero(places_M < self.in_file).squeeze(1)
         for start in range(0, len(kept), _AT_ONCE):
             assert self.file is not None
@@ -378,7 +336,6 @@ class MappedLandmarkIndex:
         self._file_ids = np.zeros(0, dtype=np.int64) if file is None else file.tables["ids"]
         self._kept = np.ones(len(self._file_ids), dtype=bool)
         self._tail = ExactLandmarkIndex(layers, num_groups, head_dim, dtype=dtype, device=device)
-        self._ids, self._places = self._file_ids, cast("Tensor | None", None)
         self._arrange()
 
     @property
@@ -415,11 +372,6 @@ class MappedLandmarkIndex:
     def _arrange(self) -> None:
         kept_P, tail_ids = np.flatnonzero(self._kept), self._tail.ids
         ids = np.concatenate((self._file_ids[kept_P], tail_ids))
-        in_order = not len(tail_ids) or not len(kept_P) or tail_ids[0] > self._file_ids[kept_P[-1]]
-        self._places = None
-        if in_order and len(kept_P) == len(self._file_ids):
-            self._ids = ids
-            return
         order = np.argsort(ids, kind="stable")
         self._ids = ids[order]
         places = np.concatenate((kept_P, len(self._file_ids) + np.arange(len(tail_ids))))
@@ -441,15 +393,27 @@ class HeldShard(NamedTuple):
 
     name: str
     block_ids: range
+    length_N: Tensor
 
 
-def held_shards(file: LandmarkFile) -> Iterator[tuple[int, HeldShard, Tensor]]:
-    """Id, name and blocks of each shard in a file, and length_N of its blocks."""
+def held_shards(file: LandmarkFile) -> dict[int, HeldShard]:
+    """The shards in a file, by id."""
     columns = (file.tables[name].tolist() for name in ("shard_ids", "shard_first", "shard_blocks"))
     length_N = torch.from_numpy(file.tables["length"])
     starts = np.searchsorted(file.tables["ids"], file.tables["shard_first"]).tolist()
-    for name, start, id_, first, count in zip(file.shard_names, starts, *columns, strict=True):
-        yield id_, HeldShard(name, range(first, first + count)), length_N[start : start + count]
+    return {
+        id_: HeldShard(name, range(first, first + count), length_N[start : start + count])
+        for name, start, id_, first, count in zip(file.shard_names, starts, *columns, strict=True)
+    }
+
+
+def snapshot_of(file: LandmarkFile, landmarks: MappedSnapshot, cache: BlockCache) -> MemorySnapshot:
+    """The memory as the file has it."""
+    tables = file.tables
+    blocks = StoredBlocks(
+        tables["ids"], file.shard_names, tables["shard"], tables["row"], torch.from_numpy(tables["length"])
+    )
+    return MemorySnapshot(landmarks, blocks, file.document_ids, tables["document"], tables["ordinal"], cache)
 
 
 class LandmarkCache:
@@ -459,12 +423,9 @@ class LandmarkCache:
     def __init__(self, workspace: Workspace):
         self._workspace = workspace
         self._path = workspace.home / "index" / "landmarks.map"
-        self._file: LandmarkFile | None = None
-        self._taken: LandmarkFile | None = None
         self._thread: threading.Thread | None = None
         self._written = threading.Event()
         self._failed = False
-        self.is_damaged = False
 
     @property
     def is_new(self) -> bool:
@@ -480,35 +441,13 @@ class LandmarkCache:
             return None
         except DamagedLandmarkFile as error:
             logger.warning("%s", error)
-            self._path.unlink(missing_ok=True)
+            self.discard()
             return None
-        if file.fingerprint != self._workspace.loaded().fingerprint.digest:
-            return None
-        self._file = self._taken = file
-        return file
-
-    def forget(self) -> None:
-        """Note that the opened file is no longer in use."""
-        self._file, self._taken, self.is_damaged = None, None, False
+        return file if file.fingerprint == self._workspace.loaded().fingerprint.digest else None
 
     def discard(self) -> None:
-        """Remove a file that turned out to be damaged."""
+        """Remove a damaged file."""
         self._path.unlink(missing_ok=True)
-        self.is_damaged = True
-
-    def taken(self) -> LandmarkFile | None:
-        """The opened file; None if it was taken already."""
-        file, self._taken = self._taken, None
-        return file
-
-    def snapshot(self, landmarks: MappedSnapshot, cache: BlockCache) -> MemorySnapshot:
-        """The memory as the file has it."""
-        assert self._file is not None
-        tables = self._file.tables
-        blocks = StoredBlocks(
-            tables["ids"], self._file.shard_names, tables["shard"], tables["row"], torch.from_numpy(tables["length"])
-        )
-        return MemorySnapshot(landmarks, blocks, self._file.document_ids, tables["document"], tables["ordinal"], cache)
 
     def keep(self, index: MappedLandmarkIndex, snapshot: MemorySnapshot, refs: BlockRefs, mark: str) -> None:
         """Write the file anew in a thread, if enough blocks were added or removed since it was written."""
@@ -541,15 +480,8 @@ class LandmarkCache:
             "shard_blocks": np.array([shard.num_blocks for shard in shards], dtype=np.int64),
         }
         numbers = len(layers) * loaded.layout.kv_heads * loaded.layout.head_dim
-        return Contents(
-            len(blocks.ids_N),
-            numbers,
-            loaded.layout.landmark_dtype,
-            rows,
-            tables,
-            blocks.shard_names,
-            snapshot.document_ids,
-        )
+        dtype = loaded.layout.landmark_dtype
+        return Contents(numbers, dtype, rows, tables, blocks.shard_names, snapshot.document_ids)
 
     def _write(self, contents: Contents, mark: str) -> None:
         try:

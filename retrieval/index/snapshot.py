@@ -28,9 +28,9 @@ from retrieval.index.mapped import (
     DamagedLandmarkFile,
     HeldShard,
     LandmarkCache,
-    LandmarkFile,
     MappedLandmarkIndex,
     held_shards,
+    snapshot_of,
 )
 from retrieval.index.vectors import VectorIndex
 from retrieval.types.records import Scope
@@ -57,7 +57,6 @@ class MemoryIndex:
         self._index: LandmarkIndex | None = None
         self._cache: BlockCache | None = None
         self._shards: dict[int, HeldShard] = {}  # by shard id: what the index holds
-        self._lengths: dict[int, Tensor] = {}
         self._landmark_cache = LandmarkCache(workspace)
         self._vectors = VectorIndex()
         self._snapshot: MemorySnapshot | None = None
@@ -131,15 +130,15 @@ class MemoryIndex:
     def forget_shards(self, names: Sequence[str]) -> None:
         """These files changed or vanished: read them anew with the next snapshot."""
         with self._lock:
-            self._take_up(self._landmark_cache.taken())
             gone = set(names)
-            self._drop([(id_, shard) for id_, shard in self._shards.items() if shard.name in gone])
+            self._drop([id_ for id_, shard in self._shards.items() if shard.name in gone])
             self._version = None
 
     def make_again(self) -> None:
         """The file of landmarks is damaged: the next snapshot is made of what is stored."""
         with self._lock:
             self._landmark_cache.discard()
+            self._index, self._snapshot, self._shards = None, None, {}
 
     def close(self) -> None:
         """Wait for a file of landmarks that is being written."""
@@ -148,12 +147,7 @@ class MemoryIndex:
     def _current(self) -> MemorySnapshot:
         """Called with the lock held."""
         version = self._workspace.catalogue.memory_version()
-        if (
-            self._snapshot is None
-            or version != self._version
-            or self._landmark_cache.is_new
-            or self._landmark_cache.is_damaged
-        ):
+        if self._snapshot is None or version != self._version or self._landmark_cache.is_new:
             self._update()
             assert self._snapshot is not None
             if (encoder := self._workspace.opened.encoder) is not None:
@@ -167,9 +161,8 @@ class MemoryIndex:
         loaded = self._workspace.loaded()
         if self._cache is None:
             self._cache = self._new_cache()
-        if self._landmark_cache.is_new or self._landmark_cache.is_damaged:
-            self._landmark_cache.forget()
-            self._index, self._shards, self._lengths = None, {}, {}
+        if self._landmark_cache.is_new:
+            self._index, self._shards = None, {}
         mark = self._workspace.catalogue.memory_mark()  # before the rows: what comes in between is seen the next time
         if (
             self._index is None
@@ -177,14 +170,15 @@ class MemoryIndex:
             and (file := self._landmark_cache.open()) is not None
         ):
             self._index = MappedLandmarkIndex(*self._shape, file=file, dtype=loaded.model.dtype)
+            self._shards = held_shards(file)
             if file.mark == mark:  # nothing of the catalogue needs to be read
-                self._snapshot = self._landmark_cache.snapshot(self._index.snapshot(), self._cache)
+                self._snapshot = snapshot_of(file, self._index.snapshot(), self._cache)
                 return
-        self._take_up(self._landmark_cache.taken())
         refs = self._workspace.catalogue.all_block_refs(fingerprint=loaded.fingerprint.digest)
         if self._index is None or (self._kind == "auto" and self.kind == "exact" and len(refs) > AUTO_MAPPED_BLOCKS):
-            self._new_index(self._kind if self._kind != "auto" else _kind_for(len(refs)))
-        self._drop([(i, s) for i, s in self._shards.items() if getattr(refs.shards.get(i), "name", None) != s.name])
+            self._new_index(len(refs))
+        names = {id_: shard.name for id_, shard in refs.shards.items()}
+        self._drop([id_ for id_, held in self._shards.items() if names.get(id_) != held.name])
         self._add([shard for shard in refs.shards.values() if shard.id not in self._shards])
         self._snapshot = self._make_snapshot(refs)
         if isinstance(self._index, MappedLandmarkIndex):
@@ -207,31 +201,28 @@ class MemoryIndex:
             key_dtype=layout.landmark_dtype,
         )
 
-    def _new_index(self, kind: str) -> None:
+    def _new_index(self, num_blocks: int) -> None:
         model = self._workspace.loaded().model
-        self._shards, self._lengths = {}, {}
+        self._shards = {}
+        kind = self._kind
+        if kind == "auto":
+            kind = "mapped" if num_blocks > AUTO_MAPPED_BLOCKS else "exact"
         where: dict[str, Any] = {"dtype": model.dtype, "device": model.device}
         if kind == "faiss":
             self._index = FaissLandmarkIndex(*self._shape, factory=FAISS_FACTORY, **where)
         else:
             self._index = (MappedLandmarkIndex if kind == "mapped" else ExactLandmarkIndex)(*self._shape, **where)
 
-    def _take_up(self, file: LandmarkFile | None) -> None:
-        """Note which shards the file holds, if that was not needed before."""
-        if file is not None:
-            held = list(held_shards(file))
-            self._shards |= {id_: shard for id_, shard, _ in held}
-            self._lengths |= {id_: length_N for id_, _, length_N in held}
-
-    def _drop(self, shards: Sequence[tuple[int, HeldShard]]) -> None:
-        if not shards:
+    def _drop(self, shard_ids: Sequence[int]) -> None:
+        if not shard_ids:
             return
         assert self._index is not None and self._cache is not None
-        ids = np.concatenate([np.arange(shard.block_ids.start, shard.block_ids.stop) for _, shard in shards])
+        held = [self._shards[id_].block_ids for id_ in shard_ids]
+        ids = np.concatenate([np.arange(block_ids.start, block_ids.stop) for block_ids in held])
         self._index.remove(ids)
         self._cache.forget(ids.tolist())
-        for id_, _ in shards:
-            del self._shards[id_], self._lengths[id_]
+        for id_ in shard_ids:
+            del self._shards[id_]
 
     def _add(self, shards: Sequence[Shard]) -> None:
         if not shards:
@@ -247,7 +238,7 @@ class MemoryIndex:
             raise self.damaged(error) from error
         self._index.add(np.concatenate([np.arange(s.block_ids.start, s.block_ids.stop) for s in shards]), landmarks)
         for shard, length_N in zip(shards, lengths, strict=True):
-            self._shards[shard.id], self._lengths[shard.id] = HeldShard(shard.name, shard.block_ids), length_N
+            self._shards[shard.id] = HeldShard(shard.name, shard.block_ids, length_N)
 
     def damaged(self, error: DamagedFile) -> DamagedMemory:
         """The package's error, naming the document, for one that names a file."""
@@ -265,7 +256,7 @@ class MemoryIndex:
         document_of_shard = np.array([document_number[shard.document_id] for shard in shards], dtype=np.int64)
         first_ordinal = np.array([shard.first_ordinal for shard in shards], dtype=np.int64)
         assert np.array_equal(self._index.ids, refs.block_ids), "index and catalogue agree on the blocks"
-        lengths = [self._lengths[shard.id] for shard in shards]
+        lengths = [self._shards[shard.id].length_N for shard in shards]
         blocks = StoredBlocks(
             refs.block_ids,
             tuple(shard.name for shard in shards),
@@ -281,10 +272,6 @@ class MemoryIndex:
             (first_ordinal[shard_N] if len(shards) else shard_N) + refs.indices,
             self._cache,
         )
-
-
-def _kind_for(num_blocks: int) -> str:
-    return "mapped" if num_blocks > AUTO_MAPPED_BLOCKS else "exact"
 
 
 @contextmanager

@@ -32,10 +32,6 @@ Watch = Callable[[int, int], object]
 """Called now and then with the pages done and their number; what it raises ends the work."""
 
 
-def unwatched(done: int, total: int) -> None:
-    """For work that nobody watches."""
-
-
 def num_blocks(loaded: LoadedModel, num_tokens: int) -> int:
     return -(-num_tokens // loaded.model.config.tokens_per_block)
 
@@ -45,7 +41,7 @@ def stored_bytes(loaded: LoadedModel, num_tokens: int) -> int:
     return num_blocks(loaded, num_tokens) * loaded.layout.block_bytes
 
 
-def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watch = unwatched) -> Estimate:
+def estimate(workspace: Workspace, path: Path, password: str | None, watch: Watch) -> Estimate:
     """Extracts the file and counts: storing it extracts it again, which takes as long; what is stored costs no time.
 
     Raises `ExtractError`."""
@@ -116,7 +112,8 @@ class Forecast:
         if progress.done > self._steps[-1][0]:
             self._steps.append((progress.done, now))
         begun = self._steps[0]
-        if self._speed is None or now - begun[1] < _TELLING_SECONDS or progress.done - begun[0] < _telling(progress):
+        telling_pages = min(_TELLING_PAGES, -(-progress.total // 2))
+        if self._speed is None or now - begun[1] < _TELLING_SECONDS or progress.done - begun[0] < telling_pages:
             return None
         half = begun[0] + (progress.done - begun[0]) / 2
         before, since = next(step for step in reversed(self._steps) if step[0] <= half)
@@ -126,11 +123,6 @@ class Forecast:
         else:
             tokens = progress.characters / progress.done * progress.total / _CHARACTERS_A_TOKEN
         return seconds / done * (progress.total - progress.done) + tokens / self._speed
-
-
-def _telling(progress: ExtractProgress) -> int:
-    """So many pages say how fast the others go."""
-    return min(_TELLING_PAGES, -(-progress.total // 2))
 
 
 def _usual_speed(workspace: Workspace, loaded: LoadedModel, ids: Sequence[int]) -> float:

@@ -26,6 +26,7 @@ from retrieval.errors import CairnError, ExtractError, FileChanged, InvalidReque
 from retrieval.extraction.extract import unlock
 from retrieval.extraction.formats import PDF, format_of
 from storage.blobs.files import sync_folder
+from storage.bundle import COPY_BYTES
 from storage.errors import DamagedOriginal
 from storage.errors import NotFound as NoRow
 from storage.maintenance import settled
@@ -37,7 +38,6 @@ _T = TypeVar("_T")
 INCOMING = ".incoming-"
 _RESERVED_BYTES = 64 << 20  # the catalogue must be able to write when the disk is full
 _KEPT_FREE_BYTES = 1 << 30  # by pictures of pages, which readers could otherwise fill the disk with
-_COPY_BYTES = 1 << 20
 _SILENT_SECONDS = 3600.0  # after which a copy that a process of another machine makes counts as unfinished for good
 
 
@@ -195,18 +195,29 @@ def _brought(workspace: Workspace, copy: _Copy) -> Iterator[Callable[[], None]]:
 
 def _copy_in(workspace: Workspace, path: Path, stored_file: str) -> _Copy:
     incoming = _incoming(workspace, stored_file)
-    hasher = hashlib.sha256()
     try:
-        with open(path, "rb") as read, open(incoming, "xb", opener=_private) as written:
-            while piece := read.read(_COPY_BYTES):
-                hasher.update(piece)
-                written.write(piece)
-            written.flush()
-            os.fsync(written.fileno())
+        with open(path, "rb") as file:
+            return _Copy(incoming, stored_file, _write(incoming, pieces_of(file)))
     except OSError as error:
         incoming.unlink(missing_ok=True)
         raise ExtractError(f"{path.name} could not be copied into the library: {error.strerror}.") from error
-    return _Copy(incoming, stored_file, hasher.hexdigest())
+
+
+def pieces_of(file: BufferedIOBase) -> Iterator[bytes]:
+    while piece := file.read(COPY_BYTES):
+        yield piece
+
+
+def _write(incoming: Path, pieces: Iterable[bytes]) -> str:
+    """A new file, durably. Returns its hash."""
+    hasher = hashlib.sha256()
+    with open(os.open(incoming, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        for piece in pieces:
+            hasher.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return hasher.hexdigest()
 
 
 @contextmanager
@@ -217,15 +228,9 @@ def keep_arrived(
 
     Raises `CairnError` if its content is not the one expected; without being named, it is removed at the end.
     """
-    incoming, hasher = _incoming(workspace, stored_file), hashlib.sha256()
+    incoming = _incoming(workspace, stored_file)
     try:
-        with open(incoming, "xb", opener=_private) as written:
-            for piece in pieces:
-                hasher.update(piece)
-                written.write(piece)
-            written.flush()
-            os.fsync(written.fileno())
-        if hasher.hexdigest() != sha256:
+        if _write(incoming, pieces) != sha256:
             raise CairnError(f"The original {stored_file} is not the file that was exported. It was not imported.")
         with _brought(workspace, _Copy(incoming, stored_file, sha256)) as keep:
             yield keep
@@ -235,10 +240,6 @@ def keep_arrived(
 
 def _incoming(workspace: Workspace, stored_file: str) -> Path:
     return workspace.files_folder / f"{INCOMING}{this_worker().replace('/', '~')}-{stored_file}"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def original_of(workspace: Workspace, document_id: str) -> Path:

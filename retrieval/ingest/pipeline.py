@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from model.attention.memory import KVBlock
 from model.checkpoint.landmark_model import TokenizedText
@@ -35,7 +34,7 @@ from retrieval.ingest.estimate import Forecast, num_blocks, stored_bytes
 from retrieval.ingest.file_store import check_store_space, original_of
 from retrieval.ingest.shard_writer import make_blocks, store_shard
 from storage.catalogue import Catalogue
-from storage.errors import CatalogueUnavailable, LeaseLost, NotFound, StorageError
+from storage.errors import CatalogueUnavailable, LeaseLost, StorageError
 from storage.errors import NotFound as NoRow
 from storage.properties import stated_properties
 from storage.records import Job, JobProgress, NewBlock, Page, Shard, ShardFile
@@ -58,7 +57,7 @@ def kept_lease(catalogue: Catalogue, job: Job) -> Iterator[None]:
             try:
                 if not catalogue.renew_lease(job):
                     return
-            except NotFound:
+            except NoRow:
                 return
             except StorageError as error:
                 logger.warning("The lease of job %s could not be renewed: %s", job.id, error)
@@ -127,59 +126,42 @@ class Ingestion:
 
         If the job was lost to another worker, it is returned as that worker has it.
         """
+        try:
+            try:
+                return self._run()
+            except LeaseLost as error:
+                logger.warning("%s", error)
+                return self._catalogue.job(self._job.id)
+        except NoRow:  # the document was deleted during the job: its rows are gone, and files written since must go too
+            store = self._workspace.store
+            store.delete(sorted(store.files(self._job.document_id)))
+            return replace(self._job, state="cancelled", note="the document was deleted")
+        except CatalogueUnavailable:
+            # Nothing can be recorded now: whoever claims a job next puts this one back into the queue first.
+            self._workspace.stranded_jobs.add(self._job)
+            raise
+
+    def _run(self) -> Job:
         job = self._job
         try:
             with kept_lease(self._catalogue, job):
                 self._work()
         except Cancelled:
-            return self._end("cancelled", note="cancelled")
+            return self._catalogue.end_job(job, "cancelled", note="cancelled")
         except _GaveWay:
             self._catalogue.release_job(job)
-        except NoRow:
-            return self._vanished()
-        except LeaseLost as error:
-            return self._lost(error)
-        except CatalogueUnavailable:
-            self._strand()
+        except (NoRow, LeaseLost, CatalogueUnavailable):
             raise
         except (CairnError, StorageError, ModelError, ValueError) as error:
             logger.info("job %s failed: %s", job.id, error)
-            return self._end("failed", error=str(error))
+            return self._catalogue.end_job(job, "failed", error=str(error))
         except (OSError, MemoryError, RuntimeError, SystemError) as error:
             logger.exception("job %s failed", job.id)
-            return self._end("failed", error=_sentence(error))
+            return self._catalogue.end_job(job, "failed", error=_sentence(error))
         except BaseException:  # the process is told to stop: another one, or the next start, resumes the job
             self._catalogue.release_job(job)
             raise
         return self._catalogue.job(job.id)
-
-    def _end(self, state: Literal["failed", "cancelled"], *, error: str = "", note: str = "") -> Job:
-        try:
-            return self._catalogue.end_job(self._job, state, error=error, note=note)
-        except NoRow:
-            return self._vanished()
-        except LeaseLost as lost:
-            return self._lost(lost)
-        except CatalogueUnavailable:
-            self._strand()
-            raise
-
-    def _strand(self) -> None:
-        """Nothing can be recorded now: whoever claims a job next puts this one back into the queue first."""
-        self._workspace.stranded_jobs.add(self._job)
-
-    def _lost(self, error: LeaseLost) -> Job:
-        logger.warning("%s", error)
-        try:
-            return self._catalogue.job(self._job.id)
-        except NoRow:
-            return self._vanished()
-
-    def _vanished(self) -> Job:
-        """The document was deleted during the job: its rows are gone, and files written since must go too."""
-        store = self._workspace.store
-        store.delete(sorted(store.files(self._job.document_id)))
-        return replace(self._job, state="cancelled", note="the document was deleted")
 
     def _work(self) -> None:
         loaded = self._workspace.loaded()
@@ -266,13 +248,11 @@ class Ingestion:
                 self._report(self._progress(text, min(total, (first + len(blocks)) * per_block)))
         progress = self._progress(text, min(total, last * per_block))
 
-        def commit(shard: ShardFile) -> None:
-            committed.append(self._catalogue.commit_shard(document_id, shard, news, job=self._job, progress=progress))
+        def commit(file: ShardFile) -> Shard:
+            return self._catalogue.commit_shard(document_id, file, news, job=self._job, progress=progress)
 
-        committed: list[Shard] = []
         scheduler.wait_for_queries()
-        store_shard(loaded, blocks, document_id, commit)
-        vectors.store(committed[0].id)
+        vectors.store(store_shard(loaded, blocks, document_id, commit).id)
         self._report(progress)
 
     def _progress(self, text: _Text, tokens_done: int) -> JobProgress:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from storage.errors import NotFound as NoRow
 from storage.kv.lock import require_fresh, uptime, writing
 from storage.records import Shard, ShardFile
 from storage.recovery import write_sidecar
+
+Committed = TypeVar("Committed")
 
 
 def make_blocks(
@@ -41,8 +44,8 @@ def make_blocks(
 
 
 def store_shard(
-    loaded: LoadedModel, blocks: Sequence[KVBlock], document_id: str, commit: Callable[[ShardFile], object]
-) -> None:
+    loaded: LoadedModel, blocks: Sequence[KVBlock], document_id: str, commit: Callable[[ShardFile], Committed]
+) -> Committed:
     """Write a shard file and commit it, under the lock that keeps it from being collected as garbage in between.
 
     The file is removed again if what it was made for is gone (`NoRow`), or another worker makes it (`LeaseLost`).
@@ -57,7 +60,7 @@ def store_shard(
         )
         try:
             require_fresh(began, loaded.store.blobs.settle_seconds)
-            commit(shard)
+            return commit(shard)
         except (NoRow, LeaseLost, CannotWrite):
             loaded.store.delete([shard.name])
             raise

@@ -57,8 +57,8 @@ def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
         found = _LABEL.match(text, start) if start or at <= _LONGEST_BEFORE else None
         if found is not None and found.span(2) == (at, at + len(number)) and _is_label(found, word):
             further = (each for each in _LABEL.finditer(text, found.end()) if _is_label(each, word))
-            following = (each.start() for each in further if not each[2].startswith(f"{number}."))
-            yield start, next(following, len(text))
+            behind = (each.start() for each in further if not each[2].startswith(f"{number}."))
+            yield start, next(behind, len(text))
         at = text.find(number, at + 1)
 
 

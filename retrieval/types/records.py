@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from retrieval.errors import NotFound
@@ -353,8 +353,8 @@ def page_number(page: int, document: Document, num_pages: int) -> int:
     return page - 1
 
 
-def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Mapping[int, rows.Block]) -> PageText:
-    touching = [block for block in blocks.values() if block.start < page.end and page.start < block.end]
+def page_text_view(document_id: str, page: rows.Page, text: str, blocks: Sequence[rows.Block]) -> PageText:
+    touching = [block for block in blocks if block.start < page.end and page.start < block.end]
     return PageText(
         document_id=document_id,
         page=page_of(page.number),

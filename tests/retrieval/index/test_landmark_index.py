@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from model.attention.selection import select_blocks
 from retrieval.errors import InvalidRequest
 from retrieval.index.exact import ExactLandmarkIndex, VisibleLandmarks
 from retrieval.index.faiss import FaissLandmarkIndex
@@ -40,7 +39,7 @@ def written(path, index) -> LandmarkFile:
     names = ("shard", "row", "length", "document", "ordinal", "shard_ids", "shard_first", "shard_blocks")
     tables = {"ids": index.ids} | {name: none for name in names}
     numbers = len(LAYERS) * GROUPS * WIDTH
-    contents = Contents(index.num_blocks, numbers, torch.float32, lambda a, b: landmarks[a:b], tables, [], [])
+    contents = Contents(numbers, torch.float32, lambda a, b: landmarks[a:b], tables, [], [])
     write_landmark_file(path, contents, fingerprint="model", mark="7")
     return LandmarkFile(path)
 
@@ -142,15 +141,6 @@ def test_a_snapshot_does_not_see_later_additions_or_removals(index):
     assert set(snapshot.rank(query, 30).indices.tolist()) == set(range(20))
     index.remove(np.arange(5))
     torch.testing.assert_close(snapshot.landmarks(LAYERS[1]), before, rtol=0, atol=0)
-
-
-def test_attention_over_all_blocks_chooses_as_the_vote_over_all_landmarks(snapshot_of):
-    landmarks = landmarks_of(64)
-    snapshot = snapshot_of(landmarks)
-    queries = torch.randn(1, GROUPS, 3, 4, WIDTH)
-    for y, layer in enumerate(LAYERS):
-        logits = torch.einsum("bgxrd,ngd->bgxrn", queries, landmarks[:, y])
-        assert torch.equal(snapshot.choose(layer, queries, 8), select_blocks(logits, 8))
 
 
 def test_an_empty_index_finds_nothing(snapshot_of):

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from retrieval.ingest import file_store, maintenance
+from retrieval import maintenance
+from retrieval.ingest import file_store
 from storage import workers
 from storage.catalogue import Catalogue
 from storage.kv import lock

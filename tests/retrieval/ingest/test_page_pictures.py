@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.ingest import file_store, pages
+from retrieval import documents
+from retrieval.ingest import file_store
 from retrieval.library import Library
 
 PICTURE = b"\x89PNG and so on"
@@ -23,7 +24,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         drawn.append(page)
         return PICTURE
 
-    monkeypatch.setattr(pages, "render_page", render)
+    monkeypatch.setattr(documents, "render_page", render)
     return drawn
 
 
