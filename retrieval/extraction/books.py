@@ -82,14 +82,14 @@ def _chapters(
             notes.append(f"{name} is missing in the e-book.")
             continue
         page = read_html(data, fetch=_fetching(archive, posixpath.dirname(name)))
-        title, blocks = page.title, page.blocks
+        blocks = page.blocks
         if not any(text.strip() for _, text in blocks):
             continue
         number += 1
-        heading = next((text for level, text in blocks if level), "") or title
+        heading = next((text for level, text in blocks if level), "") or page.title
         heading = " ".join(heading.split())[:_LONGEST_NAME]
         label = f"chapter {number}" + (f" ({heading})" if heading else "")
-        yield Part(label, blocks, tables=page.tables, pictures=page.pictures, asides=page.asides)
+        yield page.part(label)
 
 
 def _fetching(archive: zipfile.ZipFile, folder: str) -> Callable[[str], bytes | None]:

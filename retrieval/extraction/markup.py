@@ -20,7 +20,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mathml import FormulaBuilder
-from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, raised_text, too_long, valid_text
 from retrieval.extraction.plain_text import plain_blocks
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
@@ -35,7 +35,7 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
     """A .txt file. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     blocks, tables = plain_blocks(clean_text(source).strip("\n"))
-    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
+    return from_parts([Part("", blocks, tables=tables)], "", path, {"encoding": encoding}, limits, notes)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -47,16 +47,14 @@ def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = N
     blocks = [(0, stated), *_markdown_blocks(source, asides, tables)]
     found = {key: value.strip(" '\"") for key, value in _STATEMENT.findall(stated)}
     metadata = {"encoding": encoding} | {key: found[key][:2000] for key in _STATED_IN_FRONT if found.get(key)}
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, tables, asides=asides)
+    part = Part("", blocks, tables=tables, asides=asides)
+    return from_parts([part], metadata.get("title", ""), path, metadata, limits, notes)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
     page = read_html(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
-    metadata = {"encoding": page.encoding}
-    return from_blocks(
-        page.blocks, page.title, path, metadata, limits, page.notes, page.tables, page.pictures, page.asides
-    )
+    return from_parts([page.part("")], page.title, path, {"encoding": page.encoding}, limits, page.notes)
 
 
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
@@ -85,20 +83,6 @@ def clean_text(text: str) -> str:
         letter for letter in text if letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Cn")
     )
     return _BLANK_LINES.sub("\n\n", text)
-
-
-_EXPONENT = re.compile(r"[-+\u2212]?\d+")
-_BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
-
-
-def raised_text(before: str, raised: str) -> str:
-    """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
-    note apart from the number that it stands at, letters ("1st") as they are."""
-    if not _EXPONENT.fullmatch(raised.strip()):
-        return raised
-    if _BASE.search(before.rstrip()):
-        return f"^{raised.strip()}"
-    return f" {raised}" if before[-1:].isalnum() else raised
 
 
 def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
@@ -138,13 +122,13 @@ def _markdown_blocks(source: str, asides: list[Aside], tables: list[Cells]) -> l
     `asides`, cells to `tables`."""
 
     def set_aside(text: str) -> str:
-        runs: list[tuple[Kind, str]] = []
+        runs: list[Run] = []
         at = 0
         for found in _SET_ASIDE.finditer(text):
             words = re.sub(r"^<!--|-->$|~~|</?(?:del|s|strike)>", "", found[0])
-            runs += [("", text[at : found.start()]), ("hidden" if found[1] else "deleted", words)]
+            runs += [Run("", text[at : found.start()]), Run("hidden" if found[1] else "deleted", words)]
             at = found.end()
-        return valid_text([*runs, ("", text[at:])], asides).strip("\n") if runs else text
+        return valid_text([*runs, Run("", text[at:])], asides).strip("\n") if runs else text
 
     # Blocks only: inline markup stays as it is, and link definitions are text like any other.
     parser = MarkdownIt("commonmark").enable("table").disable(["inline", "reference", "text_join"])
@@ -348,7 +332,7 @@ class WebPage:
         self._styled = _styled(source)
         self._opened_by_a_script = set(_OPENED_BY.findall(source))
         self._kinds: list[Kind] = [""]  # of every open element
-        self._unseen: list[tuple[Kind, str]] = []  # text that is set aside, of the paragraph that is open
+        self._unseen: list[Run] = []  # text that is set aside, of the paragraph that is open
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
         self._text: list[str] = []
@@ -369,6 +353,9 @@ class WebPage:
     @property
     def blocks(self) -> list[Block]:
         return [(level, "\n".join(rows)) for level, rows in self._blocks]
+
+    def part(self, label: str) -> Part:
+        return Part(label, self.blocks, tables=self.tables, pictures=self.pictures, asides=self.asides)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         kind = self._kind(tag, attributes)
@@ -435,7 +422,7 @@ class WebPage:
             self._finish(0)
         left = self._kinds.pop() if len(self._kinds) > 1 else ""
         if left != self._kinds[-1]:
-            self._unseen.append((left, " "))
+            self._unseen.append(Run(left, " "))
         self._count(tag, -1)
 
     def data(self, data: str) -> None:
@@ -478,7 +465,7 @@ class WebPage:
     def _write(self, text: str) -> None:
         """Add to the paragraph that is open, or to what is set aside."""
         if self._kinds[-1]:
-            self._unseen.append((self._kinds[-1], text))
+            self._unseen.append(Run(self._kinds[-1], text))
             return
         self._text.append(text)
         self._add_to_cell(text)

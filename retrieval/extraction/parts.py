@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -47,16 +48,42 @@ Kind = AsideKind | Literal[""]
 """Of a run of text: why it is set aside; "" for what a reader of the file sees as valid."""
 
 
-def valid_text(runs: Iterable[tuple[Kind, str]], asides: list[Aside]) -> str:
-    """The valid words of a paragraph. The others go to `asides`, a passage for each kind."""
+class Run(NamedTuple):
+    """A piece of a paragraph; `is_raised`: printed above its line."""
+
+    kind: Kind
+    text: str
+    is_raised: bool = False
+
+
+def valid_text(runs: Iterable[Run], asides: list[Aside]) -> str:
+    """The valid words of a paragraph, with what is raised written out. The others go to `asides`, a passage for each
+    kind."""
     texts: dict[Kind, list[str]] = {"": []}
-    for kind, text in runs:
+    for (kind, is_raised), group in groupby(runs, key=lambda run: (run.kind, run.is_raised)):
+        text = "".join(run.text for run in group)
+        if is_raised and not kind:
+            text = raised_text("".join(texts[""][-3:])[-8:], text)
         texts.setdefault(kind, []).append(text)
     valid = "".join(texts.pop(""))
     asides += [
         Aside(kind, joined) for kind, pieces in texts.items() if kind and (joined := " ".join("".join(pieces).split()))
     ]
     return valid
+
+
+_EXPONENT = re.compile(r"[-+\u2212]?\d+")
+_BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
+
+
+def raised_text(before: str, raised: str) -> str:
+    """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
+    note apart from the number that it stands at, letters ("1st") as they are."""
+    if not _EXPONENT.fullmatch(raised.strip()):
+        return raised
+    if _BASE.search(before.rstrip()):
+        return f"^{raised.strip()}"
+    return f" {raised}" if before[-1:].isalnum() else raised
 
 
 _ABOUT = 80  # characters of what a note or a comment is about
@@ -129,10 +156,7 @@ def from_parts(
     if len(pages) == 1 and not pages[0].label:
         outline = [OutlineEntry(entry.title, entry.level, None, entry.start) for entry in outline]
     text = "\n\n".join(texts)
-    pages = [
-        ExtractedPage(p.number, p.label, 0.0, 0.0, min(p.start, len(text)), min(p.end, len(text)), p.note)
-        for p in pages
-    ]
+    pages = [replace(page, start=min(page.start, len(text)), end=min(page.end, len(text))) for page in pages]
     title = " ".join(title.split()) or (outline[0].title if outline else path.stem)
     nowhere_N, boxes_N4 = np.full(len(text), NO_PAGE, np.int32), np.zeros((len(text), 4), np.float32)
     return ExtractedDocument(
@@ -176,22 +200,6 @@ def _with_subjects(parts: Sequence[Part]) -> Sequence[Part]:
             "\n".join(line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines),
         )
     return [replace(part, blocks=changed[number]) if number in changed else part for number, part in enumerate(parts)]
-
-
-def from_blocks(
-    blocks: Sequence[Block],
-    title: str,
-    path: Path,
-    metadata: dict[str, str],
-    limits: ExtractLimits,
-    notes: Sequence[str] = (),
-    tables: Sequence[Cells] = (),
-    pictures: Sequence[Picture] = (),
-    asides: Sequence[Aside] = (),
-) -> ExtractedDocument:
-    """A document of one part."""
-    part = Part("", blocks, tables=tables, pictures=pictures, asides=asides)
-    return from_parts([part], title, path, metadata, limits, notes)
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:

@@ -9,6 +9,7 @@ from lxml import etree
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.mathml import grouped
 from retrieval.extraction.parts import Cells
+from retrieval.extraction.table_rows import text_rows
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
@@ -39,6 +40,12 @@ def chart_cells(chart: etree._Element) -> Cells:
             row = rows.setdefault(index, [categories.get(index, "")])
             row += [""] * (number - len(row)) + [value]
     return heading, [head, *(row + [""] * (len(head) - len(row)) for _, row in sorted(rows.items()))]
+
+
+def chart_text(cells: Cells) -> str:
+    """The title of a chart, and its rows."""
+    title, rows = cells
+    return "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
 
 
 def _points(series: etree._Element, name: str) -> dict[int, str]:

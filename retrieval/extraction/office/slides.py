@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,25 @@ import pptx
 from lxml import etree
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 
-from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits, damage_named
-from retrieval.extraction.markup import clean_text, raised_text
-from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.office.archive import opened_office, refuse_declarations
 from retrieval.extraction.office.drawings import (
     Box,
     chart_cells,
+    chart_text,
     diagram_lines,
     drawn_text,
     formula,
     headed,
     reading_order,
 )
-from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, valid_text
 from retrieval.extraction.table_rows import SENTENCE_ENDS, Merged, text_rows
 
 _WHAT = "PowerPoint file"
-_OLDER = "This is an old .ppt file or a PowerPoint file with a password. Save it as .pptx without one and retry."
-_MACROS = "ppt/vbaProject.bin"
 _DEEPEST_GROUP = 50
 _EMU = 914_400  # to an inch
 _LONGEST_HEADING = 60  # characters of a line that heads the box below it
@@ -49,15 +48,8 @@ _SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
 
 def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The slides in order, each a part, with notes behind "Notes:". Raises ExtractError."""
-    notes: list[str] = []
-    with opened_archive(path, _WHAT, _OLDER) as archive:
-        names = archive.namelist()
-        if "ppt/presentation.xml" not in names:
-            raise ExtractError("The file is named .pptx but is not a PowerPoint file.")
+    with opened_office(path, _WHAT, ".ppt", "ppt/presentation.xml") as (archive, metadata, notes):
         refuse_declarations(archive, _WHAT)
-        metadata = core_metadata(archive, _WHAT)
-        if _MACROS in names:
-            notes.append("The file holds macros: they were neither run nor read.")
     with damage_named(_WHAT):
         presentation = pptx.Presentation(str(path))
         parts = [_part(number, slide) for number, slide in enumerate(presentation.slides, 1)]
@@ -150,14 +142,13 @@ def _shape(
         yield from _shape_items(list(shape.shapes), tables, asides, {}, depth + 1)
     elif (image := _image(shape)) is not None:
         yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
-    elif getattr(shape, "has_table", False) and shape.has_table:
-        rows = [list(row) for row in _cells(shape.table, asides)]
+    elif shape.has_table:
+        rows = list(_cells(shape.table, asides))
         tables.append(("", rows))
         yield 0, "\n".join(text_rows(rows))
-    elif getattr(shape, "has_chart", False) and shape.has_chart:
+    elif shape.has_chart:
         tables.append(chart_cells(shape.chart._chartSpace))
-        title, values = tables[-1]
-        yield 0, "\n".join(filter(None, [title, *text_rows(values, named=1)]))
+        yield 0, chart_text(tables[-1])
     elif drawn:
         data = shape.part.related_part(drawn[0].get(_DATA)).blob
         yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
@@ -187,23 +178,21 @@ def _paragraphs(frame: Any, asides: list[Aside], ground: str = "") -> Iterator[s
             yield f"• {text}" if paragraph.level else text
 
 
-def _runs(paragraph: etree._Element, ground: str) -> Iterator[tuple[Kind, str]]:
-    before = ""
+def _runs(paragraph: etree._Element, ground: str) -> Iterator[Run]:
     for one in paragraph.iter(f"{_A}t", f"{_A}br", _MATH):
+        properties = one.getparent().find(f"{_A}rPr")
         if one.tag == f"{_A}br":
-            yield "", "\n"
+            yield Run("", "\n")
         elif one.tag == _MATH:
-            yield "", f" {formula(one)} "
+            yield Run("", f" {formula(one)} ")
+        elif properties is None:
+            yield Run("", one.text or "")
         else:
-            properties = one.getparent().find(f"{_A}rPr")
-            struck = properties is not None and properties.get("strike", "noStrike") != "noStrike"
-            raised = properties is not None and properties.get("baseline", "0").rstrip("%").isdigit()
-            text = one.text or ""
-            if raised and properties is not None and properties.get("baseline", "0").strip("0%"):
-                text = raised_text(before, text)
-            before = text
-            is_unseen = bool(ground) and properties is not None and _colour(properties) == ground
-            yield "deleted" if struck else "hidden" if is_unseen else "", text
+            struck = properties.get("strike", "noStrike") != "noStrike"
+            is_unseen = bool(ground) and _colour(properties) == ground
+            height = properties.get("baseline", "0").rstrip("%")
+            kind: Kind = "deleted" if struck else "hidden" if is_unseen else ""
+            yield Run(kind, one.text or "", height.isdigit() and bool(height.strip("0")))
 
 
 def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
@@ -212,14 +201,11 @@ def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
     for y, row in enumerate(table.rows):
         cells: list[str] = []
         for x, cell in enumerate(row.cells):
-            cell_properties = cell._tc.tcPr
-            ground = "" if cell_properties is None else _colour(cell_properties)
+            properties = cell._tc.tcPr
+            ground = "" if properties is None else _colour(properties)
             text = " ".join(_paragraphs(cell.text_frame, asides, ground))
             if cell.is_merge_origin:
-                spanned = (
-                    (y + down, x + right) for down in range(cell.span_height) for right in range(cell.span_width)
-                )
-                merged |= dict.fromkeys(spanned, text)
+                merged |= dict.fromkeys(product(range(y, y + cell.span_height), range(x, x + cell.span_width)), text)
             cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
         yield cells
 
