@@ -42,7 +42,7 @@ class Format:
     drawn: bool = False
     """Its pages can be drawn, and text recognised in them. The extractor also takes `recognised`, its folder."""
     attached: str = ""
-    """(path, limits) -> the files in it, some of which may be pictures; then, too, the extractor takes `recognised`."""
+    """(path, limits) -> Message, whose attachments may be pictures; then, too, the extractor takes `recognised`."""
     tells_pages: bool = False
     """The extractor also takes `tell`, which it calls with the pages read, their number, and the characters."""
     ahead: bool = True
@@ -103,11 +103,11 @@ FORMATS = (
     Format("epub", "e-book", (".epub",), "application/epub+zip", f"{_HERE}.books:extract_epub", _ZIP),
     Format(
         "eml", "e-mail", (".eml",), "message/rfc822", f"{_HERE}.mail.messages:extract_eml",
-        attached=f"{_HERE}.mail.messages:attached_to_eml",
+        attached=f"{_HERE}.mail.messages:load_eml",
     ),  # fmt: skip
     Format(
         "msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE,
-        attached=f"{_HERE}.mail.outlook:attached_to_msg",
+        attached=f"{_HERE}.mail.outlook:load_msg",
     ),  # fmt: skip
     Format("mbox", "mailbox", (".mbox",), "application/mbox", f"{_HERE}.mail.messages:extract_mbox", (b"From ",)),
     Format("ics", "calendar", (".ics",), "text/calendar", f"{_HERE}.mail.calendar:extract_ics"),

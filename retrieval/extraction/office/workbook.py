@@ -354,4 +354,5 @@ def _runs(element: etree._Element) -> list[Run]:
 
 
 def _column(letters: str) -> int:
-    return column_index_from_string(letters) - 1
+    number: int = column_index_from_string(letters)
+    return number - 1
