@@ -41,10 +41,6 @@ def _printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable() or letter.isspace())
 
 
-def is_mathml(element: etree._Element) -> bool:
-    return _name(element) == "math"
-
-
 def mathml(element: etree._Element) -> str:
     """A formula in one line: "h = (a + b)/2", "x^2", "sqrt(a + b)"; as its author wrote it where the file says so in
     LaTeX."""

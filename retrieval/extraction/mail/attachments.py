@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import Aside, ExtractedDocument
-from retrieval.extraction.formats import HEAD_BYTES, format_of
+from retrieval.extraction.formats import HEAD_BYTES, format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.parts import Block, Part, from_parts
@@ -123,9 +122,8 @@ def _read(
 ) -> ExtractedDocument:
     format_ = format_of(name)
     with unpacked(attachment, name, path) as file:
-        module, _, function = format_.extractor.partition(":")
         arguments = (recognised,) if format_.drawn else ()
-        document: ExtractedDocument = getattr(import_module(module), function)(file, limits, None, *arguments)
+        document: ExtractedDocument = function_named(format_.extractor)(file, limits, None, *arguments)
     return document
 
 

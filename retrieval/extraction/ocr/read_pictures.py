@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pypdfium2 as pdfium
 from PIL import Image
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.formats import PDF, format_of
+from retrieval.extraction.formats import PDF, format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import FRAMES, Attachment, shown_name, unpacked
 from retrieval.extraction.ocr.pictures import keep, page_picture
@@ -62,8 +61,7 @@ def _read_attached(
     tell: Callable[[int, int], None],
 ) -> None:
     """Each attachment with a folder of its own."""
-    module, _, function = attached.partition(":")
-    attachments: Sequence[Attachment] = getattr(import_module(module), function)(path, limits)
+    attachments: Sequence[Attachment] = function_named(attached)(path, limits).attachments
     done = 0
     for number, group in groupby(sorted(pages), key=lambda page: page // FRAMES):
         tell(done, len(pages))

@@ -17,7 +17,7 @@ from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
-from retrieval.extraction.mathml import is_mathml, mathml
+from retrieval.extraction.mathml import mathml
 from retrieval.extraction.office.archive import MACROS, opened_archive, parse_part, stated
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
@@ -361,7 +361,8 @@ class _File:
             elif child.tag == f"{_TEXT}hidden-text":
                 runs.append(Run("hidden", child.get(f"{_TEXT}string-value", "") or "".join(child.itertext())))
             elif isinstance(child.tag, str) and child.tag.endswith("}frame"):
-                runs += [Run(kind, f" {mathml(root)} ") for root in self._objects(child) if is_mathml(root)]
+                formulas = [root for root in self._objects(child) if etree.QName(root).localname == "math"]
+                runs += [Run(kind, f" {mathml(root)} ") for root in formulas]
             elif isinstance(child.tag, str) and child.tag not in _SILENT:
                 style = child.get(f"{_TEXT}style-name") if child.tag == f"{_TEXT}span" else None
                 own = kind or self._styles.kind("text", style)

@@ -17,8 +17,8 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process import sandbox as sandboxes
+from retrieval.extraction.process.ipc import COMPLAINT, FORKS
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.process.starter import COMPLAINT, FORKS
 from tests.retrieval.extraction.test_limits import slow_pdf
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SERVES = """
 import json, os, time
 from pathlib import Path
-from retrieval.extraction.process.starter import serve_many
+from retrieval.extraction.process.worker import serve_many
 seen = []
 def serve(request):
     seen.append(request["password"])
