@@ -159,8 +159,8 @@ class _File:
         it is, which `watch` is told. Returns its facts."""
         size = _size_of(self.path)
         limits = limits or self.limits.for_size(size)
-        request = {"task": task, "path": os.path.abspath(self.path), "folder": str(folder), "password": self.password}
-        request |= {"limits": asdict(limits), "caller": os.getpid()} | more
+        request: dict[str, Any] = {"task": task, "path": os.path.abspath(self.path), "folder": str(folder)}
+        request |= {"password": self.password, "limits": asdict(limits), "caller": os.getpid()} | more
 
         def check() -> None:
             self.caller.check()

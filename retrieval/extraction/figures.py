@@ -30,6 +30,10 @@ _LONGEST_SIDE = 1400  # pixels
 _LEAST_SIDE = 48  # smaller ones are icons and lines
 _MOST_REPEATED = 4  # what a document shows more often adorns it
 _LARGE_BYTES = 1 << 20  # of a drawing; a larger one is kept as a photograph
+PICTURE_ERRORS = (
+    OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError,
+)  # fmt: skip
+"""What PIL raises on damaged files."""
 _DATA_ADDRESS = re.compile(r"data:image/[\w.+-]+((?:;[\w=.+-]+)*),(.*)", re.S)
 
 
@@ -128,8 +132,8 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
             is_photograph = picture.format in _PHOTOGRAPHS
             picture.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # of a JPEG, no more is decoded than is needed
             small = on_white(ImageOps.exif_transpose(picture))
-    except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError):
-        return None  # what PIL raises on damaged files; the text is what counts
+    except PICTURE_ERRORS:
+        return None  # the text is what counts
     finally:
         Image.MAX_IMAGE_PIXELS = usual
     small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 
@@ -38,16 +39,14 @@ def read_pictures(
     if format_.attached:
         _read_attached(path, format_.attached, pages, folder, recogniser, limits, tell)
         return
-    if format_ is not PDF:
+    with opened(path, password) if format_ is PDF else nullcontext() as document:
         for done, number in enumerate(pages):
             tell(done, len(pages))
-            picture, width, height = page_picture(path, number, limits)
-            keep(folder, number, recogniser.read(_fitting(picture.convert("L")), width, height))
-        return
-    with opened(path, password) as document:
-        for done, number in enumerate(pages):
-            tell(done, len(pages))
-            picture, width, height = _drawn(document, number)
+            if document is not None:
+                picture, width, height = _drawn(document, number)
+            else:
+                picture, width, height = page_picture(path, number, limits)
+                picture = _fitting(picture.convert("L"))
             keep(folder, number, recogniser.read(picture, width, height))
 
 
