@@ -117,8 +117,9 @@ def extract(
         if not scanned:
             return document
         failed: list[str] = []
-        for first in range(0, len(scanned), _PICTURES_AT_ONCE):
-            pages = scanned[first : first + _PICTURES_AT_ONCE]
+        at_once = _PICTURES_AT_ONCE if format_.drawn else 1  # one bad attachment is no reason to lose a message
+        for first in range(0, len(scanned), at_once):
+            pages = scanned[first : first + at_once]
 
             def watch_pictures(done: int, *_told: int, before: int = first) -> None:
                 watch(ExtractProgress(RECOGNISING, min(len(scanned), before + done), len(scanned)))
@@ -126,14 +127,10 @@ def extract(
             watch_pictures(0)
             try:
                 _recognise(file, pages, languages, recognised, watch_pictures)
-            except ExtractError:
+            except ExtractError as error:
                 if format_.drawn:
                     raise
-                for page in pages:  # one bad attachment is no reason to lose a message
-                    try:
-                        _recognise(file, [page], languages, recognised)
-                    except ExtractError as error:
-                        failed.append(f"A picture in it was not read: {error.reason}")
+                failed.append(f"A picture in it was not read: {error.reason}")
         document = _extract(file, Path(name), recognised, watch, stage=ARRANGING)
         return replace(document, notes=(*document.notes, *failed)) if failed else document
 

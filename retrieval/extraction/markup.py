@@ -5,6 +5,7 @@ Paragraphs are separated by a blank line, table rows and list items are lines, h
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections import Counter
@@ -19,7 +20,7 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.mathml import FormulaBuilder
+from retrieval.extraction.mathml import formula_of_page
 from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, raised_text, too_long, valid_text
 from retrieval.extraction.plain_text import plain_blocks
 from retrieval.extraction.table_rows import Merged, text_rows
@@ -67,6 +68,7 @@ def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | No
 
 
 def _parsed(source: str, fetch: Callable[[str], bytes | None], frames: int = 0) -> WebPage:
+    source = _MATH.sub(lambda found: html.escape(f" {formula_of_page(found[0])} "), source)
     page = WebPage(source, fetch, frames)
     # Fed in UTF-8, whatever the page declares: it was decoded before.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
@@ -212,6 +214,7 @@ _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _NESTED_RULES = re.compile(r"@[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")  # of other media
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _SIMPLE = re.compile(r"(?:[a-z][\w]*)?[.#]?[\w-]+")
+_MATH = re.compile(r"<math\b(?:(?!<math\b).)*?</math\s*>", re.S | re.I)
 _OPENED_BY = re.compile(r"(?:href|aria-controls|data-target|data-bs-target)\s*=\s*[\"']?#?([\w-]+)", re.I)
 
 
@@ -348,7 +351,6 @@ class WebPage:
         self._are_terms_said = False
         self._readings: list[str] = []  # how the word that is open is pronounced
         self._after: list[str] = []  # for each date or abbreviation that is open: what it stands for
-        self._formula: FormulaBuilder | None = None
 
     @property
     def blocks(self) -> list[Block]:
@@ -362,13 +364,7 @@ class WebPage:
         if kind != self._kinds[-1]:
             self._write(" ")
         self._kinds.append(kind)
-        if self._formula is not None and tag in _BLOCK:  # it was not closed
-            self._end_formula()
-        if tag == "math" and self._formula is None and not self._open["silent"]:
-            self._formula = FormulaBuilder()
-        if self._formula is not None:
-            self._formula.start(tag, attributes)
-        elif tag == "img" and not self._open["silent"]:
+        if tag == "img" and not self._open["silent"]:
             self._picture(attributes)
         elif tag == "iframe" and attributes.get("srcdoc") and self._frames < _MOST_FRAMES and not self._open["silent"]:
             self._frame(attributes["srcdoc"])
@@ -389,10 +385,7 @@ class WebPage:
         self._count(tag, 1)
 
     def end(self, tag: str) -> None:
-        if self._formula is not None:
-            if self._formula.end():
-                self._end_formula()
-        elif tag in _HEADINGS:
+        if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
         elif tag == "select" and self._choices:
             self._fill(next((text for chosen, text in self._choices if chosen), self._choices[0][1]))
@@ -426,9 +419,7 @@ class WebPage:
         self._count(tag, -1)
 
     def data(self, data: str) -> None:
-        if self._formula is not None:
-            self._formula.data(data)
-        elif self._open["title"] and not self._open["svg"]:
+        if self._open["title"] and not self._open["svg"]:
             self.title += data
         elif self._open["rt"]:
             self._readings.append(data.strip())
@@ -524,12 +515,6 @@ class WebPage:
         between = ": " if self._is_labelled and line[-1:].isalnum() else "\n" if {TICKED, EMPTY} & set(line) else " "
         self._write(between + value.strip() + (end if self._is_labelled else " "))
         self._is_labelled = False
-
-    def _end_formula(self) -> None:
-        """Write out the formula that is open."""
-        if self._formula is not None:
-            self._write(f" {self._formula.text()} ")
-        self._formula = None
 
     def _raise(self, before: int) -> None:
         """Write out what was raised since then: "10^6"."""

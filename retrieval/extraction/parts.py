@@ -190,16 +190,13 @@ def _with_subjects(parts: Sequence[Part]) -> Sequence[Part]:
     told = [form[:3] for form in forms if any(len(below[name]) > 1 for name in form[3])]
     is_alike = alike([(name, lines) for _, _, name, lines in tables])
     told += [table[:3] for table, one in zip(tables, is_alike, strict=True) if one]
-    changed: dict[int, list[Block]] = {}
+    blocks_of = [list(part.blocks) for part in parts]
     for number, at, heading in told:
-        blocks = changed.setdefault(number, list(parts[number].blocks))
-        lines, subject = blocks[at][1].split("\n"), heading.rstrip(":")
+        lines, subject = blocks_of[number][at][1].split("\n"), heading.rstrip(":")
         between = "; " if "\t" in lines[0] else ": "
-        blocks[at] = (
-            0,
-            "\n".join(line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines),
-        )
-    return [replace(part, blocks=changed[number]) if number in changed else part for number, part in enumerate(parts)]
+        said = [line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines]
+        blocks_of[number][at] = (0, "\n".join(said))
+    return [replace(part, blocks=blocks) for part, blocks in zip(parts, blocks_of, strict=True)]
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:
