@@ -69,18 +69,12 @@ def opened_office(
 
 def _check(archive: zipfile.ZipFile, what: str) -> None:
     """No more is ever unpacked than the archive's directory states."""
-    parts = archive.infolist()
-    for info in parts:
-        _check_size(info, what)
-    total = sum(info.file_size for info in parts)
-    if len(parts) > _PARTS or total > _WHOLE_BYTES:
-        raise ExtractError(f"The {what} unpacks to {total / 1e6:,.0f} MB and was refused: it looks malicious.")
-
-
-def _check_size(info: zipfile.ZipInfo, what: str) -> None:
-    size = info.file_size
-    if size > _PART_BYTES or (size > 1 << 20 and size > _RATIO * max(1, info.compress_size)):
-        raise ExtractError(f"The {what} unpacks to {size / 1e6:,.0f} MB and was refused: it looks malicious.")
+    sizes = [(info.file_size, info.compress_size) for info in archive.infolist()]
+    total = sum(size for size, _ in sizes)
+    bombs = [size for size, packed in sizes if size > _PART_BYTES or size > max(1 << 20, _RATIO * max(1, packed))]
+    if bombs or len(sizes) > _PARTS or total > _WHOLE_BYTES:
+        unpacked = bombs[0] if bombs else total
+        raise ExtractError(f"The {what} unpacks to {unpacked / 1e6:,.0f} MB and was refused: it looks malicious.")
 
 
 def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: bool = False) -> etree._Element:

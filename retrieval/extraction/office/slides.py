@@ -58,33 +58,106 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
 
 
 def _part(number: int, slide: Any) -> Part:
-    tables: list[Cells] = []
-    asides: list[Aside] = []
-    blocks, pictures = split_pictures(_slide_items(slide, tables, asides))
+    reader = _Reader(slide)
+    blocks, pictures = split_pictures(reader.items())
     if slide._element.get("show", "1") in ("0", "false"):
-        asides += [Aside("hidden", text) for _, text in blocks if text.strip()]
-        return Part(f"slide {number}", [], "hidden slide", asides=asides)
-    return Part(f"slide {number}", blocks, "", tables, pictures, asides)
+        hidden = [Aside("hidden", text) for _, text in blocks if text.strip()]
+        return Part(f"slide {number}", [], "hidden slide", asides=reader.asides + hidden)
+    return Part(f"slide {number}", blocks, "", reader.tables, pictures, reader.asides)
 
 
-def _slide_items(slide: Any, tables: list[Cells], asides: list[Aside]) -> Iterator[Block | Picture]:
-    """The title, then the shapes in the order of reading, comments and notes. The cells of tables and charts are added
-    to `tables`."""
-    title = slide.shapes.title
-    if title is not None and title.has_text_frame and title.text_frame.text.strip():
-        yield 1, " ".join(_paragraphs(title.text_frame, asides, _ground_of(title, slide)))
-    own = None if title is None else title.shape_id
-    grounds = {shape.shape_id: _ground_of(shape, slide) for shape in slide.shapes}
-    others = [shape for shape in slide.shapes if shape.shape_id != own]
-    yield from _shape_items(others, tables, asides, grounds, 0)
-    for relation in slide.part.rels.values():
-        if relation.reltype.endswith("/comments") and not relation.is_external:
-            for text in _comments(etree.fromstring(relation.target_part.blob)):
-                yield 0, remark_text("Comment", "", text)
-    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        spoken = list(_paragraphs(slide.notes_slide.notes_text_frame, asides))
-        if spoken:
-            yield 0, "Notes: " + "\n".join(spoken)
+class _Reader:
+    """Reads one slide. The cells of tables and charts are added to `tables`, what is not valid to `asides`."""
+
+    def __init__(self, slide: Any):
+        self._slide = slide
+        self.tables: list[Cells] = []
+        self.asides: list[Aside] = []
+
+    def items(self) -> Iterator[Block | Picture]:
+        """The title, then the shapes in the order of reading, comments and notes."""
+        slide, title = self._slide, self._slide.shapes.title
+        if title is not None and title.has_text_frame and title.text_frame.text.strip():
+            yield 1, " ".join(self._paragraphs(title.text_frame, _ground_of(title, slide)))
+        own = None if title is None else title.shape_id
+        yield from self._shapes([shape for shape in slide.shapes if shape.shape_id != own])
+        for relation in slide.part.rels.values():
+            if relation.reltype.endswith("/comments") and not relation.is_external:
+                for text in _comments(etree.fromstring(relation.target_part.blob)):
+                    yield 0, remark_text("Comment", "", text)
+        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+            spoken = list(self._paragraphs(slide.notes_slide.notes_text_frame))
+            if spoken:
+                yield 0, "Notes: " + "\n".join(spoken)
+
+    def _shapes(self, shapes: Sequence[Any], depth: int = 0) -> Iterator[Block | Picture]:
+        if depth > _DEEPEST_GROUP:
+            raise RecursionError
+        boxes = [_box(shape) for shape in shapes]
+        items_of = [list(self._shape(shape, depth)) for shape in shapes]
+        text_of = [
+            items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
+            for shape, items in zip(shapes, items_of, strict=True)
+        ]
+        short = ["\n" not in text and 0 < len(text) <= _LONGEST_HEADING for text in text_of]
+        heading_of = headed(boxes, short, [bool(text) for text in text_of])
+        for below, above in heading_of.items():
+            said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
+            items_of[below] = [(0, said(text_of[above], text_of[below]))]
+            one, other = boxes[above], boxes[below]
+            boxes[below] = min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+        units = [number for number in range(len(shapes)) if number not in heading_of.values()]
+        for at in reading_order([boxes[number] for number in units]):
+            yield from items_of[units[at]]
+
+    def _shape(self, shape: Any, depth: int) -> Iterator[Block | Picture]:
+        drawn = list(shape._element.iter(_DIAGRAM))
+        if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
+            self.asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
+        elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
+            yield from self._shapes(list(shape.shapes), depth + 1)
+        elif (image := _image(shape)) is not None:
+            yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
+        elif shape.has_table:
+            rows = list(self._cells(shape.table))
+            self.tables.append(("", rows))
+            yield 0, "\n".join(text_rows(rows))
+        elif shape.has_chart:
+            self.tables.append(chart_cells(shape.chart._chartSpace))
+            yield 0, chart_text(self.tables[-1])
+        elif drawn:
+            data = shape.part.related_part(drawn[0].get(_DATA)).blob
+            yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
+        elif shape.has_text_frame:
+            ground = "" if depth else _ground_of(shape, self._slide)  # within groups nobody knows it
+            lines = "\n".join(self._paragraphs(shape.text_frame, ground))
+            placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
+            if lines and placeholder in _RUNNING:
+                self.asides.append(Aside(_RUNNING[placeholder], lines))
+            elif lines and placeholder not in _SMALL_PLACEHOLDERS:
+                yield 0, lines
+
+    def _paragraphs(self, frame: Any, ground: str = "") -> Iterator[str]:
+        """`ground`: the colour behind the text, "" if nobody knows it."""
+        for paragraph in frame.paragraphs:
+            text = " ".join(clean_text(valid_text(_runs(paragraph._p, ground), self.asides)).split())
+            if text:
+                yield f"• {text}" if paragraph.level else text
+
+    def _cells(self, table: Any) -> Iterator[list[str]]:
+        """Row by row; the text of a merged cell stands in every row and column that it spans."""
+        merged: dict[tuple[int, int], str] = {}
+        for y, row in enumerate(table.rows):
+            cells: list[str] = []
+            for x, cell in enumerate(row.cells):
+                properties = cell._tc.tcPr
+                ground = "" if properties is None else _colour(properties)
+                text = " ".join(self._paragraphs(cell.text_frame, ground))
+                if cell.is_merge_origin:
+                    spanned = product(range(y, y + cell.span_height), range(x, x + cell.span_width))
+                    merged |= dict.fromkeys(spanned, text)
+                cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
+            yield cells
 
 
 def _comments(root: etree._Element) -> Iterator[str]:
@@ -92,30 +165,6 @@ def _comments(root: etree._Element) -> Iterator[str]:
         text = " ".join(drawn_text(one)) or " ".join((one.findtext("{*}text") or "").split())
         if text:
             yield text
-
-
-def _shape_items(
-    shapes: Sequence[Any], tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
-) -> Iterator[Block | Picture]:
-    """`grounds`: the colour behind each shape, by its number; within groups nobody knows it."""
-    if depth > _DEEPEST_GROUP:
-        raise RecursionError
-    boxes = [_box(shape) for shape in shapes]
-    items_of = [list(_shape(shape, tables, asides, grounds, depth)) for shape in shapes]
-    text_of = [
-        items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
-        for shape, items in zip(shapes, items_of, strict=True)
-    ]
-    short = ["\n" not in text and 0 < len(text) <= _LONGEST_HEADING for text in text_of]
-    heading_of = headed(boxes, short, [bool(text) for text in text_of])
-    for below, above in heading_of.items():
-        said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
-        items_of[below] = [(0, said(text_of[above], text_of[below]))]
-        one, other = boxes[above], boxes[below]
-        boxes[below] = min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
-    units = [number for number in range(len(shapes)) if number not in heading_of.values()]
-    for at in reading_order([boxes[number] for number in units]):
-        yield from items_of[units[at]]
 
 
 def _with_heading(heading: str, text: str) -> str:
@@ -132,50 +181,12 @@ def _box(shape: Any) -> Box:
     return left, top, left + width, top + height
 
 
-def _shape(
-    shape: Any, tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
-) -> Iterator[Block | Picture]:
-    drawn = list(shape._element.iter(_DIAGRAM))
-    if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
-        asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
-    elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-        yield from _shape_items(list(shape.shapes), tables, asides, {}, depth + 1)
-    elif (image := _image(shape)) is not None:
-        yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
-    elif shape.has_table:
-        rows = list(_cells(shape.table, asides))
-        tables.append(("", rows))
-        yield 0, "\n".join(text_rows(rows))
-    elif shape.has_chart:
-        tables.append(chart_cells(shape.chart._chartSpace))
-        yield 0, chart_text(tables[-1])
-    elif drawn:
-        data = shape.part.related_part(drawn[0].get(_DATA)).blob
-        yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
-    elif shape.has_text_frame and (
-        lines := list(_paragraphs(shape.text_frame, asides, grounds.get(shape.shape_id, "")))
-    ):
-        placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
-        if placeholder in _RUNNING:
-            asides.append(Aside(_RUNNING[placeholder], "\n".join(lines)))
-        elif placeholder not in _SMALL_PLACEHOLDERS:
-            yield 0, "\n".join(lines)
-
-
 def _image(shape: Any) -> Any | None:
     """Of a shape that is a picture, also in a placeholder; None for others, and for pictures beyond the file."""
     try:
         return shape.image
     except (AttributeError, KeyError, ValueError):
         return None
-
-
-def _paragraphs(frame: Any, asides: list[Aside], ground: str = "") -> Iterator[str]:
-    """`ground`: the colour behind the text, "" if nobody knows it."""
-    for paragraph in frame.paragraphs:
-        text = " ".join(clean_text(valid_text(_runs(paragraph._p, ground), asides)).split())
-        if text:
-            yield f"• {text}" if paragraph.level else text
 
 
 def _runs(paragraph: etree._Element, ground: str) -> Iterator[Run]:
@@ -193,21 +204,6 @@ def _runs(paragraph: etree._Element, ground: str) -> Iterator[Run]:
             height = properties.get("baseline", "0").rstrip("%")
             kind: Kind = "deleted" if struck else "hidden" if is_unseen else ""
             yield Run(kind, one.text or "", height.isdigit() and bool(height.strip("0")))
-
-
-def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
-    """Row by row; the text of a merged cell stands in every row and column that it spans."""
-    merged: dict[tuple[int, int], str] = {}
-    for y, row in enumerate(table.rows):
-        cells: list[str] = []
-        for x, cell in enumerate(row.cells):
-            properties = cell._tc.tcPr
-            ground = "" if properties is None else _colour(properties)
-            text = " ".join(_paragraphs(cell.text_frame, asides, ground))
-            if cell.is_merge_origin:
-                merged |= dict.fromkeys(product(range(y, y + cell.span_height), range(x, x + cell.span_width)), text)
-            cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
-        yield cells
 
 
 def _colour(properties: etree._Element) -> str:
