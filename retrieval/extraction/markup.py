@@ -21,7 +21,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mathml import formula_of_page
-from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, raised_text, too_long, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, too_long, valid_text
 from retrieval.extraction.plain_text import plain_blocks
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
@@ -253,7 +253,7 @@ class _Table:
         self.caption = ""
         self._spanned: dict[int, tuple[int, str]] = {}  # by column: rows that a cell from above still takes, its text
         self._names: list[bool] = []  # for each row, whether all its cells are header cells
-        self._cell: list[str] | None = None
+        self._cell: list[Run] | None = None
         self._spans = (1, 1)
 
     def open_row(self, blocks: int) -> None:
@@ -275,20 +275,15 @@ class _Table:
         self._names[-1] &= tag == "th"
         self._cell, self._spans = [], (_spanned(attributes, "rowspan"), _spanned(attributes, "colspan"))
 
-    def add(self, text: str) -> None:
+    def add(self, run: Run) -> None:
         if self._cell is not None:
-            self._cell.append(text)
-
-    def replace_end(self, end: str, by: str) -> None:
-        text = "".join(self._cell or ())
-        if self._cell is not None and text.endswith(end):
-            self._cell = [text[: len(text) - len(end)], by]
+            self._cell.append(run)
 
     def close_cell(self) -> None:
         if self._cell is None:
             return
-        text, row = ticked_first(" ".join(clean_text("".join(self._cell)).split())).replace("\n", " "), self.rows[-1]
-        self._cell = None
+        text, row = " ".join(clean_text(valid_text(self._cell, [])).split()), self.rows[-1]
+        text, self._cell = ticked_first(text).replace("\n", " "), None
         self.arranges |= len(text) > _LONGEST_CELL
         first = next(column for column in range(len(row) + 1) if column not in row)
         rows, columns = self._spans
@@ -338,14 +333,13 @@ class WebPage:
         self._unseen: list[Run] = []  # text that is set aside, of the paragraph that is open
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
-        self._text: list[str] = []
+        self._text: list[Run] = []  # what else stands in it
         self._open = Counter[str]()  # elements by name; those that are silent by that word
         self._choices: list[tuple[bool, str]] = []  # of the list to choose from that is open
         self._row_open = False  # the next row continues a table or list
         self._tables: list[_Table] = []
         self._lists: list[int | None] = []  # number of the next item, None where items have marks
         self._mark = ""  # of the item that begins
-        self._raised: list[int] = []  # for each raised text that is open: the pieces before it
         self._is_labelled = self._begins_label = False  # the next field; the next word
         self._terms: list[str] = []  # of a list of terms: what the next texts say something of
         self._are_terms_said = False
@@ -368,14 +362,14 @@ class WebPage:
             self._picture(attributes)
         elif tag == "iframe" and attributes.get("srcdoc") and self._frames < _MOST_FRAMES and not self._open["silent"]:
             self._frame(attributes["srcdoc"])
-        elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr", "sup"):
+        elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr"):
             self._control(tag, attributes)
         elif tag == "br":
-            self._text.append("\n")
-            self._add_to_cell(" ")
+            self._text.append(Run("", "\n"))
+            self._add_to_cell(Run("", " "))
         elif tag in ("td", "th"):
-            if "".join(self._text).strip():
-                self._text.append(" | ")
+            if self._so_far().strip():
+                self._text.append(Run("", " | "))
             if self._tables:
                 self._tables[-1].open_cell(tag, attributes)
         elif tag in _HEADINGS or tag in _BLOCK:
@@ -401,12 +395,13 @@ class WebPage:
             self._write(" ")  # what is asked stands with the boxes behind it
         elif tag in ("time", "abbr") and self._after:
             meant = self._after.pop()
-            if meant and meant not in "".join(self._text):
+            if meant and meant not in self._so_far():
                 self._write(f" ({meant})")
-        elif tag == "sup" and self._raised:
-            self._raise(self._raised.pop())
+        elif tag == "sup":  # the next one is another mark
+            self._text.append(Run("", ""))
+            self._add_to_cell(Run("", ""))
         elif tag in _BLOCK and not self._open["select"]:
-            if tag == "dd" and not "".join(self._text).strip():
+            if tag == "dd" and not self._so_far().strip():
                 self._say_term()
             self._finish(0, row=tag in _ROWS)
             self._row_open &= tag not in _ROW_GROUPS
@@ -458,14 +453,15 @@ class WebPage:
         if self._kinds[-1]:
             self._unseen.append(Run(self._kinds[-1], text))
             return
-        self._text.append(text)
-        self._add_to_cell(text)
+        run = Run("", text, self._open["sup"] > 0)
+        self._text.append(run)
+        self._add_to_cell(run)
 
     def _picture(self, attributes: dict[str, str]) -> None:
         caption = " ".join(attributes.get("alt", "").split())
         data = self._fetch(attributes.get("src", "")) if len(self.pictures) < MOST_FIGURES else None
         if data is not None and not self._kinds[-1]:
-            before = len(self._blocks) + bool("".join(self._text).strip())  # behind the paragraph in which it stands
+            before = len(self._blocks) + bool(self._so_far().strip())  # behind the paragraph in which it stands
             self.pictures.append(Picture(data, caption, before))
         elif caption:
             self._write(f" [{caption}] ")
@@ -495,8 +491,6 @@ class WebPage:
             self._after.append(attributes.get("datetime", "").strip())
         elif tag == "abbr":
             self._after.append(" ".join(attributes.get("title", "").split()))
-        elif tag == "sup":
-            self._raised.append(len(self._text))
         elif tag == "input" and kind in ("checkbox", "radio"):
             behind = self._open["label"] and self._is_labelled and not self._begins_label
             self._write(f" {TICKED if 'checked' in attributes else EMPTY}" + ("\n" if behind else " "))
@@ -504,34 +498,29 @@ class WebPage:
         elif tag == "input" and kind not in ("hidden", "password", "submit", "button", "image", "file", "reset"):
             self._fill(value)
 
+    def _so_far(self) -> str:
+        """Of the paragraph that is open."""
+        return "".join(run.text for run in self._text)
+
     def _line_so_far(self) -> str:
-        return "".join(self._text).rpartition("\n")[2].strip()
+        return self._so_far().rpartition("\n")[2].strip()
 
     def _fill(self, value: str, end: str = "\n") -> None:
         """Write what a field holds, behind its label."""
         line = self._line_so_far()
         if self._text:
-            self._text[-1] = self._text[-1].rstrip(" ")
+            self._text[-1] = self._text[-1]._replace(text=self._text[-1].text.rstrip(" "))
         between = ": " if self._is_labelled and line[-1:].isalnum() else "\n" if {TICKED, EMPTY} & set(line) else " "
         self._write(between + value.strip() + (end if self._is_labelled else " "))
         self._is_labelled = False
 
-    def _raise(self, before: int) -> None:
-        """Write out what was raised since then: "10^6"."""
-        raised = "".join(self._text[before:])
-        written = raised_text("".join(self._text[max(0, before - 3) : before]), raised)
-        if written != raised and not self._kinds[-1]:
-            self._text[before:] = [written]
-            if self._tables:
-                self._tables[-1].replace_end(raised, written)
-
-    def _add_to_cell(self, text: str) -> None:
+    def _add_to_cell(self, run: Run) -> None:
         if self._tables:
-            self._tables[-1].add(text)
+            self._tables[-1].add(run)
 
     def _end_term(self) -> None:
         """A term is said with each text that is given to it."""
-        text = " ".join(clean_text("".join(self._text)).split())
+        text = " ".join(clean_text(valid_text(self._text, [])).split())
         self._text.clear()
         self._finish(0)
         self._terms += [text] if text else []
@@ -539,7 +528,7 @@ class WebPage:
     def _say_term(self) -> None:
         """A term without a text of its own."""
         if self._terms and self._mark:
-            self._text.append(self._mark.strip().removesuffix(":"))
+            self._text.append(Run("", self._mark.strip().removesuffix(":")))
             self._mark = ""
             self._finish(0, row=True)
 
@@ -570,7 +559,7 @@ class WebPage:
             if tag == "tr":
                 self._tables[-1].open_row(len(self._blocks))
             self._tables[-1].arranges |= tag in _HEADINGS
-            self._add_to_cell(" ")
+            self._add_to_cell(Run("", " "))
 
     def _end(self, tag: str) -> None:
         if tag in ("ul", "ol") and self._lists:
@@ -602,7 +591,7 @@ class WebPage:
         if self._unseen:
             valid_text(self._unseen, self.asides)
             self._unseen.clear()
-        text = "\n".join(map(str.rstrip, clean_text("".join(self._text)).split("\n")))
+        text = "\n".join(map(str.rstrip, clean_text(valid_text(self._text, [])).split("\n")))
         self._text.clear()
         blocks, tables = plain_blocks(text.strip("\n")) if self._open["pre"] else ([], [])
         if tables:

@@ -63,7 +63,7 @@ def valid_text(runs: Iterable[Run], asides: list[Aside]) -> str:
     for (kind, is_raised), group in groupby(runs, key=lambda run: (run.kind, run.is_raised)):
         text = "".join(run.text for run in group)
         if is_raised and not kind:
-            text = raised_text("".join(texts[""][-3:])[-8:], text)
+            text = _raised_text("".join(texts[""][-3:])[-8:], text)
         texts.setdefault(kind, []).append(text)
     valid = "".join(texts.pop(""))
     asides += [
@@ -76,7 +76,7 @@ _EXPONENT = re.compile(r"[-+\u2212]?\d+")
 _BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
 
 
-def raised_text(before: str, raised: str) -> str:
+def _raised_text(before: str, raised: str) -> str:
     """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
     note apart from the number that it stands at, letters ("1st") as they are."""
     if not _EXPONENT.fullmatch(raised.strip()):
