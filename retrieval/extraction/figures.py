@@ -46,21 +46,13 @@ class Picture:
     before: int = 0
 
 
-@dataclass(frozen=True)
-class _Kept:
-    name: str
-    data: bytes
-    width: int
-    height: int
-
-
 class Figures:
     """The figures of a document while it is put together, and their pictures by name."""
 
     def __init__(self, limits: ExtractLimits):
         self._limits = limits
         self._found: list[ExtractedFigure] = []
-        self._made: dict[bytes, _Kept | None] = {}
+        self._made: dict[bytes, tuple[ExtractedFigure, bytes] | None] = {}  # by digest of the file's picture
         self._left = MOST_PICTURE_BYTES
 
     def add(self, picture: Picture, page: int, start: int) -> None:
@@ -71,11 +63,10 @@ class Figures:
         if digest not in self._made:
             made = _made_small(picture.data, self._limits) if self._left > 0 else None
             self._made[digest] = made
-            self._left -= len(made.data) if made is not None else 0
+            self._left -= len(made[1]) if made is not None else 0
         kept = self._made[digest]
         if kept is not None:
-            caption = caption_of(picture.caption)
-            self._found.append(ExtractedFigure(page, caption, None, kept.name, start, kept.width, kept.height))
+            self._found.append(replace(kept[0], page=page, caption=caption_of(picture.caption), start=start))
 
     def all(self) -> tuple[ExtractedFigure, ...]:
         """The figures, without those that only adorn the document."""
@@ -84,7 +75,8 @@ class Figures:
 
     def pictures(self) -> dict[str, bytes]:
         wanted = {one.picture for one in self.all()}
-        return {one.name: one.data for one in self._made.values() if one is not None and one.name in wanted}
+        made = filter(None, self._made.values())
+        return {figure.picture: data for figure, data in made if figure.picture in wanted}
 
 
 def split_pictures(items: Iterable[tuple[int, str] | Picture]) -> tuple[list[tuple[int, str]], list[Picture]]:
@@ -122,8 +114,9 @@ def data_of_address(address: str) -> bytes | None:
         return None
 
 
-def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
-    """None for what is too small to tell anything, damaged, or no picture that can be drawn."""
+def _made_small(data: bytes, limits: ExtractLimits) -> tuple[ExtractedFigure, bytes] | None:
+    """A figure, as yet without its place, and its picture; None for what is too small to tell anything, damaged, or no
+    picture that can be drawn."""
     usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limits.pixels
     try:
         with Image.open(io.BytesIO(data), formats=_KINDS) as picture:
@@ -141,7 +134,8 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
     ending = "png"
     if not written or len(written) > _LARGE_BYTES:
         written, ending = _written(small, "JPEG"), "jpg"
-    return _Kept(f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}", written, small.width, small.height)
+    name = f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}"
+    return ExtractedFigure(0, "", None, name, None, small.width, small.height), written
 
 
 def on_white(picture: Image.Image) -> Image.Image:
