@@ -21,7 +21,7 @@ from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mathml import formula_of_page
-from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, too_long, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, stated_number, too_long, valid_text
 from retrieval.extraction.plain_text import plain_blocks
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
@@ -273,7 +273,8 @@ class _Table:
             self.arranges = True
             return
         self._names[-1] &= tag == "th"
-        self._cell, self._spans = [], (_spanned(attributes, "rowspan"), _spanned(attributes, "colspan"))
+        rows, columns = (stated_number(attributes.get(name), 1, _MOST_SPANNED) for name in ("rowspan", "colspan"))
+        self._cell, self._spans = [], (max(1, rows), max(1, columns))
 
     def add(self, run: Run) -> None:
         if self._cell is not None:
@@ -305,11 +306,6 @@ class _Table:
         """How many of its first filled rows are made of header cells."""
         names = [is_names for is_names, row in zip(self._names, self.rows, strict=True) if any(row.values())]
         return next((number for number, is_names in enumerate(names) if not is_names), 0)
-
-
-def _spanned(attributes: dict[str, str], name: str) -> int:
-    given = attributes.get(name, "")
-    return min(max(1, int(given)), _MOST_SPANNED) if given.isascii() and given.isdigit() else 1
 
 
 class WebPage:
@@ -546,8 +542,7 @@ class WebPage:
         elif tag == "figure":
             self._figures.append(len(self.pictures))
         elif tag in ("ul", "ol"):
-            start = attributes.get("start", "1")
-            self._lists.append(None if tag == "ul" else int(start) if start.isascii() and start.isdigit() else 1)
+            self._lists.append(None if tag == "ul" else stated_number(attributes.get("start"), 1))
         elif tag == "dd" and self._terms:
             term, self._are_terms_said = " / ".join(self._terms), True
             self._mark = f"{term} " if term.endswith((":", "?", "!")) else f"{term}: "

@@ -86,6 +86,11 @@ def _raised_text(before: str, raised: str) -> str:
     return f" {raised}" if before[-1:].isalnum() else raised
 
 
+def stated_number(text: str | None, otherwise: int, most: int = 99_999) -> int:
+    """A whole number as a file states it, at most `most`; `otherwise` for anything else."""
+    return min(int(text), most) if text and text.isascii() and text.isdigit() and len(text) < 12 else otherwise
+
+
 _ABOUT = 80  # characters of what a note or a comment is about
 
 

@@ -22,7 +22,7 @@ from retrieval.extraction.office.archive import MACROS, opened_archive, parse_pa
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
-from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, stated_number, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
 
 _LOCKED = "This OpenDocument file has a password. Save it without one and retry."
@@ -145,8 +145,7 @@ def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]
             first = int(depth) - (int(shown) if shown in tuple("123456789") else 1)
             numbers = ".".join(f"%{number}" for number in range(max(0, first) + 1, int(depth) + 1))
             pattern = f"{level.get(f'{_STYLE}num-prefix', '')}{numbers}{level.get(f'{_STYLE}num-suffix', '')}"
-            start = int(stated) if stated.isdigit() and len(stated) < 6 else 1
-            levels[int(depth) - 1] = Level(start, kind, pattern if kind != "none" else "")
+            levels[int(depth) - 1] = Level(stated_number(stated, 1), kind, pattern if kind != "none" else "")
         name = _OUTLINE if style.tag == f"{_TEXT}outline-style" else style.get(f"{_STYLE}name", "")
         if any(level.kind != "none" for level in levels.values()):
             yield name, levels
@@ -291,8 +290,8 @@ class _File:
             if not isinstance(item.tag, str):
                 continue
             stated = item.get(f"{_TEXT}start-value", "")
-            if stated.isdigit() and len(stated) < 6:
-                self._styles.numbering.restart(name, depth, int(stated))
+            if stated:
+                self._styles.numbering.restart(name, depth, stated_number(stated, 1))
             texts = [self._words(one, kind, beside) for one in item if one.tag in (f"{_TEXT}p", f"{_TEXT}h")]
             text = " ".join(" ".join(texts).split())
             if text and item.tag == f"{_TEXT}list-header":
@@ -450,5 +449,4 @@ def _inches(length: str) -> float:
 
 
 def _repeated(element: etree._Element, name: str, most: int) -> int:
-    stated = element.get(f"{_TABLE}{name}", "1")
-    return min(max(1, int(stated)), most) if stated.isdigit() and len(stated) < 9 else 1
+    return max(1, stated_number(element.get(f"{_TABLE}{name}"), 1, most))

@@ -22,7 +22,7 @@ from retrieval.extraction.markup import clean_text, read_html
 from retrieval.extraction.office.archive import opened_office, parse_part, relations
 from retrieval.extraction.office.drawings import chart_cells, chart_text, diagram_lines, formula
 from retrieval.extraction.office.numbering import BULLET, Numbering, word_numbering
-from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, stated_number, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
 
@@ -108,7 +108,7 @@ def _styles(root: etree._Element | None) -> dict[str, _Style]:
         kind: Kind = ""
         for style in reversed([stated[one] for one in chain]):
             name = _value(style, "name").lower()
-            named = int(name[8:]) if name.startswith("heading ") and name[8:].isdigit() else int(name == "title")
+            named = stated_number(name[8:], 0) if name.startswith("heading ") else int(name == "title")
             level = named or _outline_level(style) or level
             numbered = _numbered(style, numbered)
             kind = _kind_of(style.find(f"{_W}rPr"), kind)
@@ -384,8 +384,7 @@ def _inside(element: etree._Element, tag: str) -> Iterator[etree._Element]:
 
 
 def _count(properties: etree._Element | None, name: str, otherwise: int) -> int:
-    stated = "" if properties is None else _value(properties, name)
-    return min(int(stated), _MOST_SPANNED) if stated.isdigit() and len(stated) < 5 else otherwise
+    return stated_number("" if properties is None else _value(properties, name), otherwise, _MOST_SPANNED)
 
 
 class _Runs:
@@ -459,8 +458,7 @@ class _Runs:
             box = child.find(f"{_W}ffData/{_W}checkBox")
             if choices is not None:
                 entries = [one.get(f"{_W}val", "") for one in choices.findall(f"{_W}listEntry")]
-                stated = _value(choices, "result") or _value(choices, "default") or "0"
-                chosen = int(stated) if stated.isdigit() and len(stated) < 4 else 0
+                chosen = stated_number(_value(choices, "result") or _value(choices, "default"), 0)
                 self._add(kind, entries[chosen] if chosen < len(entries) else "")
             elif box is not None:
                 last = box.find(f"{_W}checked")
