@@ -90,6 +90,7 @@ def test_one_that_fails_or_crashes_says_so_and_the_next_is_served(ask: Asking) -
 
 
 def test_one_that_takes_too_long_is_ended_with_its_starter(ask: Asking, forking: Sandbox, tmp_path: Path) -> None:
+    assert ask("first") == (0, "")  # its starter has started
     with pytest.raises(subprocess.TimeoutExpired):
         ask("slow", "time.sleep(600)", seconds=1.0)
     assert forking._waiting is None and all(gone(process) for process in noted(tmp_path / "slow")[:2])
