@@ -147,10 +147,8 @@ def _have_forked(
     """As `_communicate`, by a process that the starter forks; the starter is ended where that one does not end."""
     ends, status = time.monotonic() + seconds, b""
     try:
-        assert starter.stdin is not None and starter.stdout is not None
-        with suppress(BrokenPipeError):  # it has just ended, which shows when it is waited for
-            starter.stdin.write(json.dumps(request).encode() + b"\n")
-            starter.stdin.flush()
+        _tell(starter, request)
+        assert starter.stdout is not None
         while not status.endswith(b"\n"):
             if not _readable(starter.stdout.fileno(), min(max(0.0, ends - time.monotonic()), CHECK_SECONDS)):
                 if time.monotonic() >= ends:
@@ -168,6 +166,13 @@ def _have_forked(
         _end(starter)
         raise
     return int(status), _complaint(Path(request["folder"]))
+
+
+def _tell(starter: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
+    if starter.stdin is not None:
+        with suppress(BrokenPipeError):  # it has just ended, which shows when it is waited for
+            starter.stdin.write(json.dumps(request).encode() + b"\n")
+            starter.stdin.flush()
 
 
 def _readable(file: int, seconds: float) -> bool:
