@@ -22,7 +22,7 @@ _WHAT = "e-book"
 _OLDER = "The file is named .epub but is a file of an office program."
 _CONTAINER = "META-INF/container.xml"
 _PROTECTED = "This e-book is protected against copying (DRM): only its seller's programs can read it."
-_FONTS_ONLY = (b"http://www.idpf.org/2008/embedding", b"http://ns.adobe.com/pdf/enc#RC")
+_FONTS_ONLY = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _OPF = "{http://www.idpf.org/2007/opf}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _PAGES = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
@@ -48,7 +48,7 @@ def _check_protection(archive: zipfile.ZipFile) -> None:
     if name not in archive.namelist():
         return
     for method in _part(archive, name).iter("{http://www.w3.org/2001/04/xmlenc#}EncryptionMethod"):
-        if method.get("Algorithm", "").encode() not in _FONTS_ONLY:
+        if method.get("Algorithm", "") not in _FONTS_ONLY:
             raise ExtractError(_PROTECTED)
 
 
@@ -82,14 +82,14 @@ def _chapters(
             notes.append(f"{name} is missing in the e-book.")
             continue
         page = read_html(data, fetch=_fetching(archive, posixpath.dirname(name)))
-        title, blocks = page.title, page.blocks
+        blocks = page.blocks
         if not any(text.strip() for _, text in blocks):
             continue
         number += 1
-        heading = next((text for level, text in blocks if level), "") or title
+        heading = next((text for level, text in blocks if level), "") or page.title
         heading = " ".join(heading.split())[:_LONGEST_NAME]
         label = f"chapter {number}" + (f" ({heading})" if heading else "")
-        yield Part(label, blocks, tables=page.tables, pictures=page.pictures, asides=page.asides)
+        yield page.part(label)
 
 
 def _fetching(archive: zipfile.ZipFile, folder: str) -> Callable[[str], bytes | None]:

@@ -98,74 +98,106 @@ def extract(
     or the pictures in which text is recognised, and `check`, about twice a second meanwhile: what they raise ends the
     reading.
     """
-    path, limits, caller = Path(path), limits or ExtractLimits(), Caller(person, check)
+    file = _File(Path(path), limits or ExtractLimits(), password, Caller(person, check))
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
         if format_.newer:
-            path = _converted(path, format_.newer, Path(name), limits, caller)
+            file = _converted(file, format_.newer, Path(name))
         languages = _languages if ocr and format_.may_hold_pictures else None
         if languages is None:
-            return _extract(path, Path(name), limits, password, caller, None, watch)
+            return _extract(file, Path(name), None, watch)
         recognised = (kept or Path(name)) / f"recognised-{languages}"
         recognised.mkdir(parents=True, exist_ok=True, mode=0o700)
         scanned: Sequence[int]
         try:
-            document = _extract(path, Path(name), limits, password, caller, recognised, watch)
+            document = _extract(file, Path(name), recognised, watch)
             scanned = document.scanned
         except NothingToRead as error:
             scanned = error.pages
         if not scanned:
             return document
         failed: list[str] = []
-        for first in range(0, len(scanned), _PICTURES_AT_ONCE):
-            pages = scanned[first : first + _PICTURES_AT_ONCE]
+        at_once = _PICTURES_AT_ONCE if format_.drawn else 1  # one bad attachment is no reason to lose a message
+        for first in range(0, len(scanned), at_once):
+            pages = scanned[first : first + at_once]
 
-            def watch_pictures(told: ExtractProgress, before: int = first) -> None:
-                watch(ExtractProgress(RECOGNISING, min(len(scanned), before + told.done), len(scanned)))
+            def watch_pictures(done: int, *_told: int, before: int = first) -> None:
+                watch(ExtractProgress(RECOGNISING, min(len(scanned), before + done), len(scanned)))
 
-            watch_pictures(ExtractProgress(RECOGNISING, 0, len(pages)))
+            watch_pictures(0)
             try:
-                _recognise(path, pages, languages, recognised, limits, password, caller, watch_pictures)
-            except ExtractError:
+                _recognise(file, pages, languages, recognised, watch_pictures)
+            except ExtractError as error:
                 if format_.drawn:
                     raise
-                for page in pages:  # one bad attachment is no reason to lose a message
-                    try:
-                        _recognise(path, [page], languages, recognised, limits, password, caller)
-                    except ExtractError as error:
-                        failed.append(f"A picture in it was not read: {error.reason}")
-        document = _extract(path, Path(name), limits, password, caller, recognised, watch, stage=ARRANGING)
+                failed.append(f"A picture in it was not read: {error.reason}")
+        document = _extract(file, Path(name), recognised, watch, stage=ARRANGING)
         return replace(document, notes=(*document.notes, *failed)) if failed else document
 
 
+@dataclass(frozen=True)
+class _File:
+    """A file that is to be read, and for whom."""
+
+    path: Path
+    limits: ExtractLimits
+    password: str | None
+    caller: Caller
+
+    def serve(
+        self,
+        task: str,
+        folder: Path,
+        limits: ExtractLimits | None = None,
+        watch: Callable[[int, int, int], object] = lambda *told: None,
+        **more: object,
+    ) -> dict[str, Any]:
+        """Have a worker do a task, by default with the limits of the file's size; it writes to `folder`, also how far
+        it is, which `watch` is told. Returns its facts."""
+        size = _size_of(self.path)
+        limits = limits or self.limits.for_size(size)
+        request: dict[str, Any] = {"task": task, "path": os.path.abspath(self.path), "folder": str(folder)}
+        request |= {"password": self.password, "limits": asdict(limits), "caller": os.getpid()} | more
+
+        def check() -> None:
+            self.caller.check()
+            if (told := read_progress(folder, self.limits)) is not None:
+                watch(*told)
+
+        try:
+            seconds = _CLOCK_FACTOR * limits.seconds + _START_SECONDS
+            status, complaint = SANDBOX.serve(request, seconds, replace(self.caller, check=check))
+        except subprocess.TimeoutExpired:
+            raise _took_too_long(limits) from None
+        SANDBOX.start_next()
+        facts = read_result(folder)
+        if facts is None:
+            raise _explain(status, complaint, limits)
+        return facts
+
+
 def _extract(
-    path: Path,
+    file: _File,
     folder: Path,
-    limits: ExtractLimits,
-    password: str | None,
-    caller: Caller,
     recognised: Path | None,
     watch: Callable[[ExtractProgress], object],
     stage: str = EXTRACTING,
 ) -> ExtractedDocument:
     result = Path(tempfile.mkdtemp(dir=folder))
-    request = {"task": "extract", "password": password, "recognised": recognised and str(recognised.resolve())}
-    watched = _watched(caller, stage, result, limits, watch)
-    facts = _run(request, path, result, limits.for_size(_size_of(path)), watched)
+    kept = recognised and str(recognised.resolve())
+    facts = file.serve("extract", result, None, lambda *told: watch(ExtractProgress(stage, *told)), recognised=kept)
     try:
-        return read_document(result, facts, limits)
+        return read_document(result, facts, file.limits)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ExtractError(f"Reading the file gave no usable result ({error}). It is probably damaged.") from error
 
 
-def _converted(path: Path, suffix: str, folder: Path, limits: ExtractLimits, caller: Caller) -> Path:
+def _converted(file: _File, suffix: str, folder: Path) -> _File:
     """A file of Office before 2007 in today's format, in `folder`; with the limits of any file, since LibreOffice alone
     takes more than a small one may."""
-    limits = replace(limits, seconds=min(limits.seconds, _OFFICE_SECONDS))
-    _size_of(path)
-    request = {"task": "convert", "suffix": suffix, "office": older.program()}
-    facts = _run(request, path, folder, limits, caller)
-    return folder / str(facts["name"])
+    limits = replace(file.limits, seconds=min(file.limits.seconds, _OFFICE_SECONDS))
+    facts = file.serve("convert", folder, limits, suffix=suffix, office=older.program())
+    return replace(file, path=folder / str(facts["name"]))
 
 
 def try_recognising(
@@ -175,61 +207,38 @@ def try_recognising(
     those: none of attachments, or if one cannot be recognised, which takes its time too and which reading the file
     reports."""
     assert _languages is not None and pages
-    path, limits, caller = Path(path), ExtractLimits(), Caller(person)
+    file = _File(Path(path), ExtractLimits(), password, Caller(person))
     tried = sorted({pages[len(pages) * part // 6] for part in (1, 3, 5)})
     began, texts = time.perf_counter(), list[str]()
     with tempfile.TemporaryDirectory(prefix="cairn-recognised-") as name, suppress(ExtractError):
         try:
-            _recognise(path, tried, _languages, Path(name), limits, password, caller)
+            _recognise(file, tried, _languages, Path(name))
         finally:
             seconds = (time.perf_counter() - began) / len(tried) * len(pages)
         if format_of(path).drawn:
-            read = _extract(path, Path(name), limits, password, caller, Path(name), lambda progress: None)
+            read = _extract(file, Path(name), Path(name), lambda progress: None)
             texts = [read.text[read.pages[page].start : read.pages[page].end] for page in tried]
     return seconds, texts
 
 
 def _recognise(
-    path: Path,
+    file: _File,
     pages: Sequence[int],
     languages: str,
     recognised: Path,
-    limits: ExtractLimits,
-    password: str | None,
-    caller: Caller,
-    watch: Callable[[ExtractProgress], object] = lambda progress: None,
+    watch: Callable[[int, int, int], object] = lambda *told: None,
 ) -> None:
     """Have some pages recognised, with limits of their own: what a picture costs does not follow from its file's
     size."""
     limits = replace(
-        limits,
-        seconds=min(limits.seconds, len(pages) * _PICTURE_SECONDS),
-        memory_bytes=min(limits.memory_bytes, _PICTURE_BYTES),
+        file.limits,
+        seconds=min(file.limits.seconds, len(pages) * _PICTURE_SECONDS),
+        memory_bytes=min(file.limits.memory_bytes, _PICTURE_BYTES),
     )
-    request = {
-        "task": "recognise",
-        "password": password,
-        "pages": list(pages),
-        "languages": languages,
-        "models": [str(file) for file in language_files(languages)],
-        "recognised": str(recognised.resolve()),
-    }
+    models = [str(model) for model in language_files(languages)]
+    request = {"pages": list(pages), "languages": languages, "models": models, "recognised": str(recognised.resolve())}
     with tempfile.TemporaryDirectory(prefix="cairn-recognise-") as name:
-        _run(request, path, Path(name), limits, _watched(caller, RECOGNISING, Path(name), limits, watch))
-
-
-def _watched(
-    caller: Caller, stage: str, folder: Path, limits: ExtractLimits, watch: Callable[[ExtractProgress], object]
-) -> Caller:
-    """The caller whose check also looks at what the worker tells in `folder`."""
-
-    def check() -> None:
-        caller.check()
-        told = read_progress(folder, limits)
-        if told is not None:
-            watch(ExtractProgress(stage, *told))
-
-    return replace(caller, check=check)
+        file.serve("recognise", Path(name), limits, watch, **request)
 
 
 def render_page(
@@ -245,50 +254,31 @@ def render_page(
 
     Raises ExtractError.
     """
-    path, limits = Path(path), limits or ExtractLimits()
+    file = _File(Path(path), limits or ExtractLimits(), password, Caller(person))
     if width_px < 1:
         raise ValueError(f"width_px must be at least 1, not {width_px}")
     if not format_of(path).drawn:
-        raise ExtractError(f"{path.name} has no page images: only pages of PDF files and pictures can be drawn.")
+        raise ExtractError(f"{file.path.name} has no page images: only pages of PDF files and pictures can be drawn.")
     with tempfile.TemporaryDirectory(prefix="cairn-render-") as name:
-        folder = Path(name)
-        task = {"task": "render", "password": password, "page": page, "width_px": width_px}
-        _run(task, path, folder, limits.for_size(_size_of(path)), Caller(person))
-        image = (folder / IMAGE).read_bytes()
+        file.serve("render", Path(name), page=page, width_px=width_px)
+        image = (Path(name) / IMAGE).read_bytes()
     if not image.startswith(b"\x89PNG"):
         raise ExtractError("Drawing the page gave no image. The file is probably damaged.")
     return image
 
 
-def unlock(
-    path: str | Path, into: Path, *, password: str, limits: ExtractLimits | None = None, person: str = ""
-) -> bool:
+def unlock(path: str | Path, into: Path, *, password: str, person: str = "") -> bool:
     """Write an encrypted PDF without its encryption to the new file `into`, for its owner only.
 
     False, and no file, if it needs no password. Raises ExtractError.
     """
-    path, limits = Path(path), limits or ExtractLimits()
+    file = _File(Path(path), ExtractLimits(), password, Caller(person))
     with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as name:
-        request = {"task": "unlock", "password": password, "into": str(into.resolve())}
         try:
-            return bool(_run(request, path, Path(name), limits.for_size(_size_of(path)), Caller(person))["unlocked"])
+            return bool(file.serve("unlock", Path(name), into=str(into.resolve()))["unlocked"])
         except BaseException:
             into.unlink(missing_ok=True)
             raise
-
-
-def _run(request: dict[str, Any], path: Path, folder: Path, limits: ExtractLimits, caller: Caller) -> dict[str, Any]:
-    """Have a worker serve the request; it writes to `folder`. Returns its facts."""
-    request |= {"path": os.path.abspath(path), "folder": str(folder), "limits": asdict(limits), "caller": os.getpid()}
-    try:
-        status, complaint = SANDBOX.serve(request, _CLOCK_FACTOR * limits.seconds + _START_SECONDS, caller)
-    except subprocess.TimeoutExpired:
-        raise _took_too_long(limits) from None
-    SANDBOX.start_next()
-    facts = read_result(folder)
-    if facts is None:
-        raise _explain(status, complaint, limits)
-    return facts
 
 
 def _size_of(path: Path) -> int:

@@ -30,6 +30,10 @@ _LONGEST_SIDE = 1400  # pixels
 _LEAST_SIDE = 48  # smaller ones are icons and lines
 _MOST_REPEATED = 4  # what a document shows more often adorns it
 _LARGE_BYTES = 1 << 20  # of a drawing; a larger one is kept as a photograph
+PICTURE_ERRORS = (
+    OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError,
+)  # fmt: skip
+"""What PIL raises on damaged files."""
 _DATA_ADDRESS = re.compile(r"data:image/[\w.+-]+((?:;[\w=.+-]+)*),(.*)", re.S)
 
 
@@ -42,21 +46,13 @@ class Picture:
     before: int = 0
 
 
-@dataclass(frozen=True)
-class _Kept:
-    name: str
-    data: bytes
-    width: int
-    height: int
-
-
 class Figures:
     """The figures of a document while it is put together, and their pictures by name."""
 
     def __init__(self, limits: ExtractLimits):
         self._limits = limits
         self._found: list[ExtractedFigure] = []
-        self._made: dict[bytes, _Kept | None] = {}
+        self._made: dict[bytes, tuple[ExtractedFigure, bytes] | None] = {}  # by digest of the file's picture
         self._left = MOST_PICTURE_BYTES
 
     def add(self, picture: Picture, page: int, start: int) -> None:
@@ -67,11 +63,10 @@ class Figures:
         if digest not in self._made:
             made = _made_small(picture.data, self._limits) if self._left > 0 else None
             self._made[digest] = made
-            self._left -= len(made.data) if made is not None else 0
+            self._left -= len(made[1]) if made is not None else 0
         kept = self._made[digest]
         if kept is not None:
-            caption = caption_of(picture.caption)
-            self._found.append(ExtractedFigure(page, caption, None, kept.name, start, kept.width, kept.height))
+            self._found.append(replace(kept[0], page=page, caption=caption_of(picture.caption), start=start))
 
     def all(self) -> tuple[ExtractedFigure, ...]:
         """The figures, without those that only adorn the document."""
@@ -80,7 +75,8 @@ class Figures:
 
     def pictures(self) -> dict[str, bytes]:
         wanted = {one.picture for one in self.all()}
-        return {one.name: one.data for one in self._made.values() if one is not None and one.name in wanted}
+        made = filter(None, self._made.values())
+        return {figure.picture: data for figure, data in made if figure.picture in wanted}
 
 
 def split_pictures(items: Iterable[tuple[int, str] | Picture]) -> tuple[list[tuple[int, str]], list[Picture]]:
@@ -118,8 +114,9 @@ def data_of_address(address: str) -> bytes | None:
         return None
 
 
-def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
-    """None for what is too small to tell anything, damaged, or no picture that can be drawn."""
+def _made_small(data: bytes, limits: ExtractLimits) -> tuple[ExtractedFigure, bytes] | None:
+    """A figure, as yet without its place, and its picture; None for what is too small to tell anything, damaged, or no
+    picture that can be drawn."""
     usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limits.pixels
     try:
         with Image.open(io.BytesIO(data), formats=_KINDS) as picture:
@@ -128,8 +125,8 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
             is_photograph = picture.format in _PHOTOGRAPHS
             picture.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # of a JPEG, no more is decoded than is needed
             small = on_white(ImageOps.exif_transpose(picture))
-    except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError):
-        return None  # what PIL raises on damaged files; the text is what counts
+    except PICTURE_ERRORS:
+        return None  # the text is what counts
     finally:
         Image.MAX_IMAGE_PIXELS = usual
     small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
@@ -137,7 +134,8 @@ def _made_small(data: bytes, limits: ExtractLimits) -> _Kept | None:
     ending = "png"
     if not written or len(written) > _LARGE_BYTES:
         written, ending = _written(small, "JPEG"), "jpg"
-    return _Kept(f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}", written, small.width, small.height)
+    name = f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}"
+    return ExtractedFigure(0, "", None, name, None, small.width, small.height), written
 
 
 def on_white(picture: Image.Image) -> Image.Image:

@@ -4,8 +4,11 @@ the HTTP API, the web page (`app.web.bundle.page_words`) and the sandbox all ask
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import PurePath
+from typing import Any
 
 from retrieval.errors import UnknownKind
 from retrieval.extraction.encodings import looks_like_text
@@ -42,7 +45,7 @@ class Format:
     drawn: bool = False
     """Its pages can be drawn, and text recognised in them. The extractor also takes `recognised`, its folder."""
     attached: str = ""
-    """(path, limits) -> the files in it, some of which may be pictures; then, too, the extractor takes `recognised`."""
+    """(path, limits) -> Message, whose attachments may be pictures; then, too, the extractor takes `recognised`."""
     tells_pages: bool = False
     """The extractor also takes `tell`, which it calls with the pages read, their number, and the characters."""
     ahead: bool = True
@@ -103,11 +106,11 @@ FORMATS = (
     Format("epub", "e-book", (".epub",), "application/epub+zip", f"{_HERE}.books:extract_epub", _ZIP),
     Format(
         "eml", "e-mail", (".eml",), "message/rfc822", f"{_HERE}.mail.messages:extract_eml",
-        attached=f"{_HERE}.mail.messages:attached_to_eml",
+        attached=f"{_HERE}.mail.messages:load_eml",
     ),  # fmt: skip
     Format(
         "msg", "Outlook", (".msg",), "application/vnd.ms-outlook", f"{_HERE}.mail.outlook:extract_msg", _OLE,
-        attached=f"{_HERE}.mail.outlook:attached_to_msg",
+        attached=f"{_HERE}.mail.outlook:load_msg",
     ),  # fmt: skip
     Format("mbox", "mailbox", (".mbox",), "application/mbox", f"{_HERE}.mail.messages:extract_mbox", (b"From ",)),
     Format("ics", "calendar", (".ics",), "text/calendar", f"{_HERE}.mail.calendar:extract_ics"),
@@ -166,31 +169,36 @@ VERSION = 2
 """Of all readers together; kept with every text that they give. Texts without one are of version 1."""
 
 _HIDDEN = "hidden and deleted text set aside"
-_GAINS = {
-    2: {
-        "pdf": "forms, comments, attached files, and tables without borders or printed sideways",
-        "docx": f"headers, footers, numbering, comments, equations, charts, and {_HIDDEN}",
-        "odt": f"headers, footers, numbering, equations, and {_HIDDEN}",
-        "pptx": f"SmartArt, charts, the order on the slide, and {_HIDDEN}",
-        "xlsx": f"numbers as they are shown, comments, text boxes, and {_HIDDEN}",
-        "html": f"values of forms, frames, and {_HIDDEN}",
-        "mhtml": f"frames, values of forms, and {_HIDDEN}",
-        "md": _HIDDEN,
-        "rtf": f"notes, comments, text boxes, and {_HIDDEN}",
-        "eml": "pages behind plain stubs, calendars, and quoted replies told apart",
-        "msg": "pages behind plain stubs, calendars, and quoted replies told apart",
-        "json": "values with their branch",
-        "xml": "values with their branch",
-        "txt": "its encoding, its tables, and tick boxes",
-        "csv": "its encoding",
-    }
+_GAINED = {
+    "pdf": "forms, comments, attached files, and tables without borders or printed sideways",
+    "docx": f"headers, footers, numbering, comments, equations, charts, and {_HIDDEN}",
+    "odt": f"headers, footers, numbering, equations, and {_HIDDEN}",
+    "pptx": f"SmartArt, charts, the order on the slide, and {_HIDDEN}",
+    "xlsx": f"numbers as they are shown, comments, text boxes, and {_HIDDEN}",
+    "html": f"values of forms, frames, and {_HIDDEN}",
+    "mhtml": f"frames, values of forms, and {_HIDDEN}",
+    "md": _HIDDEN,
+    "rtf": f"notes, comments, text boxes, and {_HIDDEN}",
+    "eml": "pages behind plain stubs, calendars, and quoted replies told apart",
+    "msg": "pages behind plain stubs, calendars, and quoted replies told apart",
+    "json": "values with their branch",
+    "xml": "values with their branch",
+    "txt": "its encoding, its tables, and tick boxes",
+    "csv": "its encoding",
 }
-"""By version: what each format gained."""
+"""What each format gained with version 2."""
 
 
 def gains(kind: str, version: int) -> str:
     """What a document of a format that some version read would gain; "" for nothing."""
-    return "; ".join(of[kind] for since, of in _GAINS.items() if since > version and kind in of)
+    return _GAINED.get(kind, "") if version < VERSION else ""
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function of the table of formats that is named "module:function"."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def older_note(kind: str, version: int) -> str:

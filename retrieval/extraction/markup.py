@@ -5,6 +5,7 @@ Paragraphs are separated by a blank line, table rows and list items are lines, h
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections import Counter
@@ -19,8 +20,8 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import MOST_FIGURES, Picture, data_of_address
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.mathml import FormulaBuilder
-from retrieval.extraction.parts import Block, Cells, Kind, from_blocks, too_long, valid_text
+from retrieval.extraction.mathml import formula_of_page
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, stated_number, too_long, valid_text
 from retrieval.extraction.plain_text import plain_blocks
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
@@ -35,7 +36,7 @@ def extract_text(path: Path, limits: ExtractLimits, password: str | None = None)
     """A .txt file. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     blocks, tables = plain_blocks(clean_text(source).strip("\n"))
-    return from_blocks(blocks, "", path, {"encoding": encoding}, limits, notes, tables)
+    return from_parts([Part("", blocks, tables=tables)], "", path, {"encoding": encoding}, limits, notes)
 
 
 def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -47,16 +48,14 @@ def extract_markdown(path: Path, limits: ExtractLimits, password: str | None = N
     blocks = [(0, stated), *_markdown_blocks(source, asides, tables)]
     found = {key: value.strip(" '\"") for key, value in _STATEMENT.findall(stated)}
     metadata = {"encoding": encoding} | {key: found[key][:2000] for key in _STATED_IN_FRONT if found.get(key)}
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, notes, tables, asides=asides)
+    part = Part("", blocks, tables=tables, asides=asides)
+    return from_parts([part], metadata.get("title", ""), path, metadata, limits, notes)
 
 
 def extract_html(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page without its scripts and styles. Raises ExtractError."""
     page = read_html(text_bytes(path, limits, overhead=_HTML_OVERHEAD))
-    metadata = {"encoding": page.encoding}
-    return from_blocks(
-        page.blocks, page.title, path, metadata, limits, page.notes, page.tables, page.pictures, page.asides
-    )
+    return from_parts([page.part("")], page.title, path, {"encoding": page.encoding}, limits, page.notes)
 
 
 def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | None] = data_of_address) -> WebPage:
@@ -69,6 +68,7 @@ def read_html(data: bytes, declared: str = "", fetch: Callable[[str], bytes | No
 
 
 def _parsed(source: str, fetch: Callable[[str], bytes | None], frames: int = 0) -> WebPage:
+    source = _MATH.sub(lambda found: html.escape(f" {formula_of_page(found[0])} "), source)
     page = WebPage(source, fetch, frames)
     # Fed in UTF-8, whatever the page declares: it was decoded before.
     parser = etree.HTMLParser(target=page, encoding="utf-8", no_network=True, huge_tree=False)
@@ -85,20 +85,6 @@ def clean_text(text: str) -> str:
         letter for letter in text if letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Cn")
     )
     return _BLANK_LINES.sub("\n\n", text)
-
-
-_EXPONENT = re.compile(r"[-+\u2212]?\d+")
-_BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
-
-
-def raised_text(before: str, raised: str) -> str:
-    """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
-    note apart from the number that it stands at, letters ("1st") as they are."""
-    if not _EXPONENT.fullmatch(raised.strip()):
-        return raised
-    if _BASE.search(before.rstrip()):
-        return f"^{raised.strip()}"
-    return f" {raised}" if before[-1:].isalnum() else raised
 
 
 def text_bytes(path: Path, limits: ExtractLimits, overhead: int = 1) -> bytes:
@@ -138,13 +124,13 @@ def _markdown_blocks(source: str, asides: list[Aside], tables: list[Cells]) -> l
     `asides`, cells to `tables`."""
 
     def set_aside(text: str) -> str:
-        runs: list[tuple[Kind, str]] = []
+        runs: list[Run] = []
         at = 0
         for found in _SET_ASIDE.finditer(text):
             words = re.sub(r"^<!--|-->$|~~|</?(?:del|s|strike)>", "", found[0])
-            runs += [("", text[at : found.start()]), ("hidden" if found[1] else "deleted", words)]
+            runs += [Run("", text[at : found.start()]), Run("hidden" if found[1] else "deleted", words)]
             at = found.end()
-        return valid_text([*runs, ("", text[at:])], asides).strip("\n") if runs else text
+        return valid_text([*runs, Run("", text[at:])], asides).strip("\n") if runs else text
 
     # Blocks only: inline markup stays as it is, and link definitions are text like any other.
     parser = MarkdownIt("commonmark").enable("table").disable(["inline", "reference", "text_join"])
@@ -228,6 +214,7 @@ _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _NESTED_RULES = re.compile(r"@[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")  # of other media
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _SIMPLE = re.compile(r"(?:[a-z][\w]*)?[.#]?[\w-]+")
+_MATH = re.compile(r"<math\b(?:(?!<math\b).)*?</math\s*>", re.S | re.I)
 _OPENED_BY = re.compile(r"(?:href|aria-controls|data-target|data-bs-target)\s*=\s*[\"']?#?([\w-]+)", re.I)
 
 
@@ -266,7 +253,7 @@ class _Table:
         self.caption = ""
         self._spanned: dict[int, tuple[int, str]] = {}  # by column: rows that a cell from above still takes, its text
         self._names: list[bool] = []  # for each row, whether all its cells are header cells
-        self._cell: list[str] | None = None
+        self._cell: list[Run] | None = None
         self._spans = (1, 1)
 
     def open_row(self, blocks: int) -> None:
@@ -286,22 +273,18 @@ class _Table:
             self.arranges = True
             return
         self._names[-1] &= tag == "th"
-        self._cell, self._spans = [], (_spanned(attributes, "rowspan"), _spanned(attributes, "colspan"))
+        rows, columns = (stated_number(attributes.get(name), 1, _MOST_SPANNED) for name in ("rowspan", "colspan"))
+        self._cell, self._spans = [], (max(1, rows), max(1, columns))
 
-    def add(self, text: str) -> None:
+    def add(self, run: Run) -> None:
         if self._cell is not None:
-            self._cell.append(text)
-
-    def replace_end(self, end: str, by: str) -> None:
-        text = "".join(self._cell or ())
-        if self._cell is not None and text.endswith(end):
-            self._cell = [text[: len(text) - len(end)], by]
+            self._cell.append(run)
 
     def close_cell(self) -> None:
         if self._cell is None:
             return
-        text, row = ticked_first(" ".join(clean_text("".join(self._cell)).split())).replace("\n", " "), self.rows[-1]
-        self._cell = None
+        text, row = " ".join(clean_text(valid_text(self._cell, [])).split()), self.rows[-1]
+        text, self._cell = ticked_first(text).replace("\n", " "), None
         self.arranges |= len(text) > _LONGEST_CELL
         first = next(column for column in range(len(row) + 1) if column not in row)
         rows, columns = self._spans
@@ -325,11 +308,6 @@ class _Table:
         return next((number for number, is_names in enumerate(names) if not is_names), 0)
 
 
-def _spanned(attributes: dict[str, str], name: str) -> int:
-    given = attributes.get(name, "")
-    return min(max(1, int(given)), _MOST_SPANNED) if given.isascii() and given.isdigit() else 1
-
-
 class WebPage:
     """Parser target that collects blocks of text. Rows of tables and lists stay together as lines of one block; a row
     of a table is a sentence (`table_rows`), an item has its mark or number.
@@ -348,51 +326,46 @@ class WebPage:
         self._styled = _styled(source)
         self._opened_by_a_script = set(_OPENED_BY.findall(source))
         self._kinds: list[Kind] = [""]  # of every open element
-        self._unseen: list[tuple[Kind, str]] = []  # text that is set aside, of the paragraph that is open
+        self._unseen: list[Run] = []  # text that is set aside, of the paragraph that is open
         self._figures: list[int] = []  # for each figure that is open: the pictures before it
         self._blocks: list[tuple[int, list[str]]] = []
-        self._text: list[str] = []
+        self._text: list[Run] = []  # what else stands in it
         self._open = Counter[str]()  # elements by name; those that are silent by that word
         self._choices: list[tuple[bool, str]] = []  # of the list to choose from that is open
         self._row_open = False  # the next row continues a table or list
         self._tables: list[_Table] = []
         self._lists: list[int | None] = []  # number of the next item, None where items have marks
         self._mark = ""  # of the item that begins
-        self._raised: list[int] = []  # for each raised text that is open: the pieces before it
         self._is_labelled = self._begins_label = False  # the next field; the next word
         self._terms: list[str] = []  # of a list of terms: what the next texts say something of
         self._are_terms_said = False
         self._readings: list[str] = []  # how the word that is open is pronounced
         self._after: list[str] = []  # for each date or abbreviation that is open: what it stands for
-        self._formula: FormulaBuilder | None = None
 
     @property
     def blocks(self) -> list[Block]:
         return [(level, "\n".join(rows)) for level, rows in self._blocks]
+
+    def part(self, label: str) -> Part:
+        return Part(label, self.blocks, tables=self.tables, pictures=self.pictures, asides=self.asides)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         kind = self._kind(tag, attributes)
         if kind != self._kinds[-1]:
             self._write(" ")
         self._kinds.append(kind)
-        if self._formula is not None and tag in _BLOCK:  # it was not closed
-            self._end_formula()
-        if tag == "math" and self._formula is None and not self._open["silent"]:
-            self._formula = FormulaBuilder()
-        if self._formula is not None:
-            self._formula.start(tag, attributes)
-        elif tag == "img" and not self._open["silent"]:
+        if tag == "img" and not self._open["silent"]:
             self._picture(attributes)
         elif tag == "iframe" and attributes.get("srcdoc") and self._frames < _MOST_FRAMES and not self._open["silent"]:
             self._frame(attributes["srcdoc"])
-        elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr", "sup"):
+        elif tag in ("input", "textarea", "select", "option", "label", "time", "abbr"):
             self._control(tag, attributes)
         elif tag == "br":
-            self._text.append("\n")
-            self._add_to_cell(" ")
+            self._text.append(Run("", "\n"))
+            self._add_to_cell(Run("", " "))
         elif tag in ("td", "th"):
-            if "".join(self._text).strip():
-                self._text.append(" | ")
+            if self._so_far().strip():
+                self._text.append(Run("", " | "))
             if self._tables:
                 self._tables[-1].open_cell(tag, attributes)
         elif tag in _HEADINGS or tag in _BLOCK:
@@ -402,10 +375,7 @@ class WebPage:
         self._count(tag, 1)
 
     def end(self, tag: str) -> None:
-        if self._formula is not None:
-            if self._formula.end():
-                self._end_formula()
-        elif tag in _HEADINGS:
+        if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
         elif tag == "select" and self._choices:
             self._fill(next((text for chosen, text in self._choices if chosen), self._choices[0][1]))
@@ -421,12 +391,13 @@ class WebPage:
             self._write(" ")  # what is asked stands with the boxes behind it
         elif tag in ("time", "abbr") and self._after:
             meant = self._after.pop()
-            if meant and meant not in "".join(self._text):
+            if meant and meant not in self._so_far():
                 self._write(f" ({meant})")
-        elif tag == "sup" and self._raised:
-            self._raise(self._raised.pop())
+        elif tag == "sup":  # the next one is another mark
+            self._text.append(Run("", ""))
+            self._add_to_cell(Run("", ""))
         elif tag in _BLOCK and not self._open["select"]:
-            if tag == "dd" and not "".join(self._text).strip():
+            if tag == "dd" and not self._so_far().strip():
                 self._say_term()
             self._finish(0, row=tag in _ROWS)
             self._row_open &= tag not in _ROW_GROUPS
@@ -435,13 +406,11 @@ class WebPage:
             self._finish(0)
         left = self._kinds.pop() if len(self._kinds) > 1 else ""
         if left != self._kinds[-1]:
-            self._unseen.append((left, " "))
+            self._unseen.append(Run(left, " "))
         self._count(tag, -1)
 
     def data(self, data: str) -> None:
-        if self._formula is not None:
-            self._formula.data(data)
-        elif self._open["title"] and not self._open["svg"]:
+        if self._open["title"] and not self._open["svg"]:
             self.title += data
         elif self._open["rt"]:
             self._readings.append(data.strip())
@@ -478,16 +447,17 @@ class WebPage:
     def _write(self, text: str) -> None:
         """Add to the paragraph that is open, or to what is set aside."""
         if self._kinds[-1]:
-            self._unseen.append((self._kinds[-1], text))
+            self._unseen.append(Run(self._kinds[-1], text))
             return
-        self._text.append(text)
-        self._add_to_cell(text)
+        run = Run("", text, self._open["sup"] > 0)
+        self._text.append(run)
+        self._add_to_cell(run)
 
     def _picture(self, attributes: dict[str, str]) -> None:
         caption = " ".join(attributes.get("alt", "").split())
         data = self._fetch(attributes.get("src", "")) if len(self.pictures) < MOST_FIGURES else None
         if data is not None and not self._kinds[-1]:
-            before = len(self._blocks) + bool("".join(self._text).strip())  # behind the paragraph in which it stands
+            before = len(self._blocks) + bool(self._so_far().strip())  # behind the paragraph in which it stands
             self.pictures.append(Picture(data, caption, before))
         elif caption:
             self._write(f" [{caption}] ")
@@ -517,8 +487,6 @@ class WebPage:
             self._after.append(attributes.get("datetime", "").strip())
         elif tag == "abbr":
             self._after.append(" ".join(attributes.get("title", "").split()))
-        elif tag == "sup":
-            self._raised.append(len(self._text))
         elif tag == "input" and kind in ("checkbox", "radio"):
             behind = self._open["label"] and self._is_labelled and not self._begins_label
             self._write(f" {TICKED if 'checked' in attributes else EMPTY}" + ("\n" if behind else " "))
@@ -526,40 +494,29 @@ class WebPage:
         elif tag == "input" and kind not in ("hidden", "password", "submit", "button", "image", "file", "reset"):
             self._fill(value)
 
+    def _so_far(self) -> str:
+        """Of the paragraph that is open."""
+        return "".join(run.text for run in self._text)
+
     def _line_so_far(self) -> str:
-        return "".join(self._text).rpartition("\n")[2].strip()
+        return self._so_far().rpartition("\n")[2].strip()
 
     def _fill(self, value: str, end: str = "\n") -> None:
         """Write what a field holds, behind its label."""
         line = self._line_so_far()
         if self._text:
-            self._text[-1] = self._text[-1].rstrip(" ")
+            self._text[-1] = self._text[-1]._replace(text=self._text[-1].text.rstrip(" "))
         between = ": " if self._is_labelled and line[-1:].isalnum() else "\n" if {TICKED, EMPTY} & set(line) else " "
         self._write(between + value.strip() + (end if self._is_labelled else " "))
         self._is_labelled = False
 
-    def _end_formula(self) -> None:
-        """Write out the formula that is open."""
-        if self._formula is not None:
-            self._write(f" {self._formula.text()} ")
-        self._formula = None
-
-    def _raise(self, before: int) -> None:
-        """Write out what was raised since then: "10^6"."""
-        raised = "".join(self._text[before:])
-        written = raised_text("".join(self._text[max(0, before - 3) : before]), raised)
-        if written != raised and not self._kinds[-1]:
-            self._text[before:] = [written]
-            if self._tables:
-                self._tables[-1].replace_end(raised, written)
-
-    def _add_to_cell(self, text: str) -> None:
+    def _add_to_cell(self, run: Run) -> None:
         if self._tables:
-            self._tables[-1].add(text)
+            self._tables[-1].add(run)
 
     def _end_term(self) -> None:
         """A term is said with each text that is given to it."""
-        text = " ".join(clean_text("".join(self._text)).split())
+        text = " ".join(clean_text(valid_text(self._text, [])).split())
         self._text.clear()
         self._finish(0)
         self._terms += [text] if text else []
@@ -567,7 +524,7 @@ class WebPage:
     def _say_term(self) -> None:
         """A term without a text of its own."""
         if self._terms and self._mark:
-            self._text.append(self._mark.strip().removesuffix(":"))
+            self._text.append(Run("", self._mark.strip().removesuffix(":")))
             self._mark = ""
             self._finish(0, row=True)
 
@@ -585,8 +542,7 @@ class WebPage:
         elif tag == "figure":
             self._figures.append(len(self.pictures))
         elif tag in ("ul", "ol"):
-            start = attributes.get("start", "1")
-            self._lists.append(None if tag == "ul" else int(start) if start.isascii() and start.isdigit() else 1)
+            self._lists.append(None if tag == "ul" else stated_number(attributes.get("start"), 1))
         elif tag == "dd" and self._terms:
             term, self._are_terms_said = " / ".join(self._terms), True
             self._mark = f"{term} " if term.endswith((":", "?", "!")) else f"{term}: "
@@ -598,7 +554,7 @@ class WebPage:
             if tag == "tr":
                 self._tables[-1].open_row(len(self._blocks))
             self._tables[-1].arranges |= tag in _HEADINGS
-            self._add_to_cell(" ")
+            self._add_to_cell(Run("", " "))
 
     def _end(self, tag: str) -> None:
         if tag in ("ul", "ol") and self._lists:
@@ -630,7 +586,7 @@ class WebPage:
         if self._unseen:
             valid_text(self._unseen, self.asides)
             self._unseen.clear()
-        text = "\n".join(map(str.rstrip, clean_text("".join(self._text)).split("\n")))
+        text = "\n".join(map(str.rstrip, clean_text(valid_text(self._text, [])).split("\n")))
         self._text.clear()
         blocks, tables = plain_blocks(text.strip("\n")) if self._open["pre"] else ([], [])
         if tables:

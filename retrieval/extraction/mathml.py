@@ -2,47 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lxml import etree
 
 _DEEPEST = 50
-_KEPT = ("alttext", "encoding", "open", "close")  # attributes
 _OPERATORS = set("=+-\u2212±×·÷<>≤≥≠≈→∈")
 _INVISIBLE = str.maketrans("", "", "\u2061\u2062\u2063\u2064")  # "applied to", "times"
-
-
-class FormulaBuilder:
-    """A formula from the events of a parser of web pages."""
-
-    def __init__(self) -> None:
-        self._builder = etree.TreeBuilder()
-        self._open: list[str] = []
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._open.append(tag if tag.isalnum() else "mrow")
-        self._builder.start(self._open[-1], {one: _printable(attributes[one]) for one in _KEPT if one in attributes})
-
-    def data(self, text: str) -> None:
-        self._builder.data(_printable(text))
-
-    def end(self) -> bool:
-        """Whether that was the end of the whole formula."""
-        self._builder.end(self._open.pop())
-        return not self._open
-
-    def text(self) -> str:
-        while self._open:
-            self.end()
-        return mathml(self._builder.close())
-
-
-def _printable(text: str) -> str:
-    return "".join(letter for letter in text if letter.isprintable() or letter.isspace())
-
-
-def is_mathml(element: etree._Element) -> bool:
-    return _name(element) == "math"
 
 
 def mathml(element: etree._Element) -> str:
@@ -52,6 +16,13 @@ def mathml(element: etree._Element) -> str:
         (one.text for one in element.iter("{*}annotation") if "tex" in one.get("encoding", "").lower()), None
     )
     return " ".join((written or _text(element, 0)).split())
+
+
+def formula_of_page(source: str) -> str:
+    """As `mathml`, of the words of a web page from <math> to </math>."""
+    page = etree.fromstring(source.encode("utf-8", "replace"), etree.HTMLParser(encoding="utf-8", no_network=True))
+    formula = next(page.iter("math"), None)
+    return "" if formula is None else mathml(formula)
 
 
 def grouped(text: str) -> str:

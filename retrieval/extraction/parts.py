@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -47,16 +48,47 @@ Kind = AsideKind | Literal[""]
 """Of a run of text: why it is set aside; "" for what a reader of the file sees as valid."""
 
 
-def valid_text(runs: Iterable[tuple[Kind, str]], asides: list[Aside]) -> str:
-    """The valid words of a paragraph. The others go to `asides`, a passage for each kind."""
+class Run(NamedTuple):
+    """A piece of a paragraph; `is_raised`: printed above its line."""
+
+    kind: Kind
+    text: str
+    is_raised: bool = False
+
+
+def valid_text(runs: Iterable[Run], asides: list[Aside]) -> str:
+    """The valid words of a paragraph, with what is raised written out. The others go to `asides`, a passage for each
+    kind."""
     texts: dict[Kind, list[str]] = {"": []}
-    for kind, text in runs:
+    for (kind, is_raised), group in groupby(runs, key=lambda run: (run.kind, run.is_raised)):
+        text = "".join(run.text for run in group)
+        if is_raised and not kind:
+            text = _raised_text("".join(texts[""][-3:])[-8:], text)
         texts.setdefault(kind, []).append(text)
     valid = "".join(texts.pop(""))
     asides += [
         Aside(kind, joined) for kind, pieces in texts.items() if kind and (joined := " ".join("".join(pieces).split()))
     ]
     return valid
+
+
+_EXPONENT = re.compile(r"[-+\u2212]?\d+")
+_BASE = re.compile(r"(?:\b10|(?<![^\W\d_])(?:[A-Za-z\u0370-\u03ff]|[cdkmnµ]m)|\))\Z")
+
+
+def _raised_text(before: str, raised: str) -> str:
+    """What is printed raised behind some text, written out: an exponent behind its base ("10^6", "m^2"), a mark of a
+    note apart from the number that it stands at, letters ("1st") as they are."""
+    if not _EXPONENT.fullmatch(raised.strip()):
+        return raised
+    if _BASE.search(before.rstrip()):
+        return f"^{raised.strip()}"
+    return f" {raised}" if before[-1:].isalnum() else raised
+
+
+def stated_number(text: str | None, otherwise: int, most: int = 99_999) -> int:
+    """A whole number as a file states it, at most `most`; `otherwise` for anything else."""
+    return min(int(text), most) if text and text.isascii() and text.isdigit() and len(text) < 12 else otherwise
 
 
 _ABOUT = 80  # characters of what a note or a comment is about
@@ -129,10 +161,7 @@ def from_parts(
     if len(pages) == 1 and not pages[0].label:
         outline = [OutlineEntry(entry.title, entry.level, None, entry.start) for entry in outline]
     text = "\n\n".join(texts)
-    pages = [
-        ExtractedPage(p.number, p.label, 0.0, 0.0, min(p.start, len(text)), min(p.end, len(text)), p.note)
-        for p in pages
-    ]
+    pages = [replace(page, start=min(page.start, len(text)), end=min(page.end, len(text))) for page in pages]
     title = " ".join(title.split()) or (outline[0].title if outline else path.stem)
     nowhere_N, boxes_N4 = np.full(len(text), NO_PAGE, np.int32), np.zeros((len(text), 4), np.float32)
     return ExtractedDocument(
@@ -166,32 +195,13 @@ def _with_subjects(parts: Sequence[Part]) -> Sequence[Part]:
     told = [form[:3] for form in forms if any(len(below[name]) > 1 for name in form[3])]
     is_alike = alike([(name, lines) for _, _, name, lines in tables])
     told += [table[:3] for table, one in zip(tables, is_alike, strict=True) if one]
-    changed: dict[int, list[Block]] = {}
+    blocks_of = [list(part.blocks) for part in parts]
     for number, at, heading in told:
-        blocks = changed.setdefault(number, list(parts[number].blocks))
-        lines, subject = blocks[at][1].split("\n"), heading.rstrip(":")
+        lines, subject = blocks_of[number][at][1].split("\n"), heading.rstrip(":")
         between = "; " if "\t" in lines[0] else ": "
-        blocks[at] = (
-            0,
-            "\n".join(line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines),
-        )
-    return [replace(part, blocks=changed[number]) if number in changed else part for number, part in enumerate(parts)]
-
-
-def from_blocks(
-    blocks: Sequence[Block],
-    title: str,
-    path: Path,
-    metadata: dict[str, str],
-    limits: ExtractLimits,
-    notes: Sequence[str] = (),
-    tables: Sequence[Cells] = (),
-    pictures: Sequence[Picture] = (),
-    asides: Sequence[Aside] = (),
-) -> ExtractedDocument:
-    """A document of one part."""
-    part = Part("", blocks, tables=tables, pictures=pictures, asides=asides)
-    return from_parts([part], title, path, metadata, limits, notes)
+        said = [line if subject in line or "\t" in line else f"{subject}{between}{line}" for line in lines]
+        blocks_of[number][at] = (0, "\n".join(said))
+    return [replace(part, blocks=blocks) for part, blocks in zip(parts, blocks_of, strict=True)]
 
 
 def too_long(limits: ExtractLimits) -> ExtractError:

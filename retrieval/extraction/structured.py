@@ -14,7 +14,7 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, text_bytes
-from retrieval.extraction.parts import Part, from_blocks, from_parts
+from retrieval.extraction.parts import Part, from_parts
 
 _DEEPEST = 100
 _BRANCH = " / "
@@ -66,7 +66,8 @@ def _document(
     if not lines:
         return code_document(source, encoding, notes, path, limits)
     blocks = ["\n".join(lines[at : at + _LINES_A_BLOCK]) for at in range(0, len(lines), _LINES_A_BLOCK)]
-    return from_blocks([(0, block) for block in blocks], path.stem, path, {"encoding": encoding}, limits, notes)
+    part = Part("", [(0, block) for block in blocks])
+    return from_parts([part], path.stem, path, {"encoding": encoding}, limits, notes)
 
 
 def _sentences(value: Any, branch: tuple[str, ...], is_one_of_several: bool = False) -> Iterator[str]:

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.formats import format_of
+from retrieval.extraction.formats import format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.process.ipc import write_document, write_result
+from retrieval.extraction.process.ipc import FORKS, write_document, write_result
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.process.starter import FORKS
-from retrieval.extraction.process.worker import function_named
 
 
 class ReadingHere(Sandbox):

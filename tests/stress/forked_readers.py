@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from retrieval.extraction.formats import FORMATS
+from retrieval.extraction.formats import FORMATS, function_named
 from retrieval.extraction.process import worker
 from retrieval.extraction.process.sandbox import Sandbox
 
@@ -23,7 +23,7 @@ class ForkedReaders(Sandbox):
         super().__init__()
         worker.NICENESS = 0  # whoever runs this chooses
         for each in FORMATS:
-            worker.function_named(each.extractor)
+            function_named(each.extractor)
 
     def _serve(self, request: dict[str, Any], seconds: float, check: Callable[[], object]) -> tuple[int, str]:
         reading, writing = os.pipe()

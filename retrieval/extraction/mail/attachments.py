@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import Aside, ExtractedDocument
-from retrieval.extraction.formats import HEAD_BYTES, format_of
+from retrieval.extraction.formats import HEAD_BYTES, format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.parts import Block, Part, from_parts
@@ -54,8 +53,8 @@ def from_message(
     """The message and after it every attachment that can be read; the others are named in notes."""
     subject = message.head.get("Subject", "")
     notes, scanned = list(message.notes), list[int]()
-    attached = _attached(message.attachments, path, limits, notes, scanned, recognised)
-    parts = [message_part(message), *attached]
+    attached = attached_parts(message.attachments, path, limits, notes, "attachment", recognised, scanned)
+    parts = [message_part(message, "the message"), *attached]
     metadata = {
         ours: message.head[theirs][:2000]
         for ours, theirs in (("title", "Subject"), ("author", "From"), ("to", "To"), ("date", "Date"))
@@ -68,31 +67,25 @@ def from_message(
     return replace(document, scanned=tuple(scanned[:_MOST_PICTURES]))
 
 
-def message_part(message: Message) -> Part:
+def message_part(message: Message, label: str) -> Part:
     """A message without what is attached to it: its subject as a heading, the rest of its head as a row, its text."""
     head = "; ".join(f"{name}: {text}" for name, text in message.head.items() if text and name != "Subject")
     blocks = [(1, message.head.get("Subject", "")), (0, head and f"{head}."), *message.blocks]
-    return Part("the message", blocks, asides=message.asides)
+    return Part(label, blocks, asides=message.asides)
 
 
 def attached_parts(
-    attachments: Sequence[Attachment], path: Path, limits: ExtractLimits, notes: list[str], what: str
-) -> Iterator[Part]:
-    """The parts of files within a file of another kind; those that cannot be read are named in `notes`. `what` they are
-    called ("embedded file")."""
-    return _attached(attachments, path, limits, notes, [], None, what)
-
-
-def _attached(
     attachments: Sequence[Attachment],
     path: Path,
     limits: ExtractLimits,
     notes: list[str],
-    scanned: list[int],
-    recognised: Path | None,
-    what: str = "attachment",
+    what: str,
+    recognised: Path | None = None,
+    scanned: list[int] | None = None,
 ) -> Iterator[Part]:
-    """`recognised`: the folder of what was recognised in pictures; those that were not yet are added to `scanned`."""
+    """The parts of files within a file of another kind; those that cannot be read are named in `notes`. `what` they are
+    called ("embedded file"); `recognised`: the folder of what was recognised in pictures; those that were not yet are
+    added to `scanned`."""
     left = limits.characters
     for number, attachment in enumerate(attachments[:_MOST]):
         name = shown_name(attachment.name) or f"attachment {number + 1}"
@@ -101,25 +94,20 @@ def _attached(
         folder = recognised / f"attached-{number}" if recognised is not None else None
         try:
             document = _read(attachment, name, path, replace(limits, characters=max(1, left)), folder)
-        except NothingToRead as error:
-            if folder is None:
-                notes.append(f"The {what} {name} was not read: {error.reason}")
-            scanned += _numbers(number, error.pages) if folder is not None else []
-            continue
+            pages = document.scanned
         except ExtractError as error:
-            if not attachment.inline:
+            document, pages = None, error.pages if isinstance(error, NothingToRead) else ()
+            if not attachment.inline and (folder is None or not pages):
                 notes.append(f"The {what} {name} was not read: {error.reason}")
+        if folder is not None and scanned is not None:
+            scanned += [FRAMES * number + page for page in pages if page < FRAMES]
+        if document is None:
             continue
-        scanned += _numbers(number, document.scanned) if folder is not None else []
         notes += [f"{name}: {note}" for note in document.notes]
         left -= len(document.text)
         yield from _parts_of(document, IN_THE_TEXT if attachment.inline else name, what)
     if len(attachments) > _MOST:
         notes.append(f"Only the first {_MOST} of {len(attachments)} attachments were read.")
-
-
-def _numbers(attachment: int, pages: Sequence[int]) -> list[int]:
-    return [FRAMES * attachment + page for page in pages if page < FRAMES]
 
 
 def _may_hold_words(attachment: Attachment) -> bool:
@@ -134,9 +122,8 @@ def _read(
 ) -> ExtractedDocument:
     format_ = format_of(name)
     with unpacked(attachment, name, path) as file:
-        module, _, function = format_.extractor.partition(":")
         arguments = (recognised,) if format_.drawn else ()
-        document: ExtractedDocument = getattr(import_module(module), function)(file, limits, None, *arguments)
+        document: ExtractedDocument = function_named(format_.extractor)(file, limits, None, *arguments)
     return document
 
 
@@ -187,3 +174,8 @@ def shown_name(name: str) -> str:
         suffix = PurePath(name).suffix[:10]
         name = name[: _LONGEST_NAME - len(suffix) - 1] + "…" + suffix
     return name
+
+
+def one_line(text: str) -> str:
+    """A line of the head of a message."""
+    return " ".join(clean_text(text).split())[:2000]

@@ -11,7 +11,7 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, text_bytes
-from retrieval.extraction.parts import Block, from_blocks
+from retrieval.extraction.parts import Block, Part, from_parts
 from retrieval.extraction.table_rows import SENTENCE_ENDS
 
 _NAMES = {
@@ -34,7 +34,7 @@ def extract_ics(path: Path, limits: ExtractLimits, password: str | None = None) 
     source, encoding, notes = decode(text_bytes(path, limits))
     if "BEGIN:VCALENDAR" not in source:
         raise ExtractError("The file is named .ics but is not a calendar.")
-    return from_blocks(_entries(source), "", path, {"encoding": encoding}, limits, notes)
+    return from_parts([Part("", _entries(source))], "", path, {"encoding": encoding}, limits, notes)
 
 
 def _entries(source: str) -> list[Block]:

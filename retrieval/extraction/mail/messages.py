@@ -6,7 +6,6 @@ import email.policy
 import mailbox
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from pathlib import Path
@@ -17,7 +16,14 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits, damage_named
-from retrieval.extraction.mail.attachments import Attachment, Message, attached_parts, from_message, message_part
+from retrieval.extraction.mail.attachments import (
+    Attachment,
+    Message,
+    attached_parts,
+    from_message,
+    message_part,
+    one_line,
+)
 from retrieval.extraction.markup import WebPage, clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block, Part, from_parts
 from retrieval.extraction.plain_text import plain_blocks
@@ -39,12 +45,12 @@ def extract_eml(
     path: Path, limits: ExtractLimits, password: str | None = None, recognised: Path | None = None
 ) -> ExtractedDocument:
     """The head, the text and the attachments of an e-mail. Raises ExtractError."""
-    return from_message(_message(_parsed(path, limits)), path, limits, recognised)
+    return from_message(load_eml(path, limits), path, limits, recognised)
 
 
-def attached_to_eml(path: Path, limits: ExtractLimits) -> Sequence[Attachment]:
-    """In the order in which `extract_eml` numbers them. Raises ExtractError."""
-    return _message(_parsed(path, limits)).attachments
+def load_eml(path: Path, limits: ExtractLimits) -> Message:
+    """Raises ExtractError."""
+    return _message(_parsed(text_bytes(path, limits, overhead=_OVERHEAD)))
 
 
 def _message(found: EmailMessage) -> Message:
@@ -53,7 +59,7 @@ def _message(found: EmailMessage) -> Message:
     notes: list[str] = []
     if found.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
         raise ExtractError("This e-mail is encrypted. Save it decrypted and add it again.")
-    head = {name: _line(str(found.get(name, ""))) for name in _HEAD}
+    head = {name: one_line(str(found.get(name, ""))) for name in _HEAD}
     blocks: list[Block] = []
     attachments: list[Attachment] = []
     asides: list[Aside] = []
@@ -70,7 +76,7 @@ def _message(found: EmailMessage) -> Message:
 def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A web page that was saved with its pictures and frames in one file; a frame is a part of its own. Raises
     ExtractError."""
-    found = _parsed(path, limits)
+    found = _parsed(text_bytes(path, limits, overhead=_OVERHEAD))
     pages: list[WebPage] = []
     for part in _leaves(found, 0):
         if part.get_content_type() in ("text/html", "application/xhtml+xml"):
@@ -78,14 +84,11 @@ def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None
     if not pages:
         raise ExtractError("The file holds no web page. Save the page again, complete or as a single file.")
     frames = [page for page in pages[1:] if any(text.strip() for _, text in page.blocks) or page.asides]
-    parts = [
-        Part(f"frame {number}" if number else "page" if frames else "", page.blocks, "", page.tables, page.pictures,
-             page.asides)
-        for number, page in enumerate([pages[0], *frames])
-    ]  # fmt: skip
-    address = _line(str(found.get("Snapshot-Content-Location", "")))
+    parts = [pages[0].part("page" if frames else "")]
+    parts += [page.part(f"frame {number}") for number, page in enumerate(frames, 1)]
+    address = one_line(str(found.get("Snapshot-Content-Location", "")))
     metadata = {"encoding": pages[0].encoding} | ({"address": address} if address else {})
-    title = pages[0].title or _line(str(found.get("Subject", "")))
+    title = pages[0].title or one_line(str(found.get("Subject", "")))
     return from_parts(parts, title, path, metadata, limits, [note for page in pages for note in page.notes])
 
 
@@ -97,11 +100,9 @@ def extract_mbox(path: Path, limits: ExtractLimits, password: str | None = None)
     box = mailbox.mbox(str(path), create=False)
     try:
         for number, key in enumerate(box.keys(), 1):
-            message = _message(_parsed_bytes(box.get_bytes(key)))
-            subject = message.head.get("Subject", "")
-            parts.append(
-                replace(message_part(message), label=f"message {number}" + (f" ({subject})" if subject else ""))
-            )
+            message = _message(_parsed(box.get_bytes(key)))
+            subject = message.head["Subject"]
+            parts.append(message_part(message, f"message {number} ({subject})" if subject else f"message {number}"))
             parts += attached_parts(message.attachments, path, limits, notes, "attachment")
             notes += message.notes
             if number >= _MESSAGES:
@@ -128,11 +129,7 @@ def _fetching(found: EmailMessage, page: EmailMessage) -> Callable[[str], bytes 
     return fetch
 
 
-def _parsed(path: Path, limits: ExtractLimits) -> EmailMessage:
-    return _parsed_bytes(text_bytes(path, limits, overhead=_OVERHEAD))
-
-
-def _parsed_bytes(data: bytes) -> EmailMessage:
+def _parsed(data: bytes) -> EmailMessage:
     with damage_named("e-mail"):  # odd headers
         return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(data)
 
@@ -246,7 +243,3 @@ def _attachment(part: EmailMessage, notes: list[str]) -> list[Attachment]:
         ending = _PICTURES.get(kind)
         return [Attachment(f"picture{ending}", _bytes(part), inline=True)] if ending else []
     return [Attachment(name, _bytes(part))] if name else []
-
-
-def _line(text: str) -> str:
-    return " ".join(clean_text(text).split())[:2000]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,24 @@ from oxmsg import Message as OutlookMessage
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits, damage_named
-from retrieval.extraction.mail.attachments import Attachment, Message, from_message
+from retrieval.extraction.mail.attachments import Attachment, Message, from_message, one_line
 from retrieval.extraction.markup import clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block
 
 _OVERHEAD = 50  # bytes for each of text: attachments are in the file
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _IN_THE_TEXT = re.compile(r"image\d{3}\.(?:png|jpe?g)")  # as Outlook names pictures within the text
-_TO, _CC = 1, 2
 
 
 def extract_msg(
     path: Path, limits: ExtractLimits, password: str | None = None, recognised: Path | None = None
 ) -> ExtractedDocument:
     """The head, the text and the attachments of an e-mail. Raises ExtractError."""
-    return from_message(_loaded(path, limits), path, limits, recognised)
+    return from_message(load_msg(path, limits), path, limits, recognised)
 
 
-def attached_to_msg(path: Path, limits: ExtractLimits) -> Sequence[Attachment]:
-    """In the order in which `extract_msg` numbers them. Raises ExtractError."""
-    return _loaded(path, limits).attachments
-
-
-def _loaded(path: Path, limits: ExtractLimits) -> Message:
+def load_msg(path: Path, limits: ExtractLimits) -> Message:
+    """Raises ExtractError."""
     if not text_bytes(path, limits, overhead=_OVERHEAD).startswith(_OLE):
         raise ExtractError("The file is named .msg but was not saved by Outlook.")
     with damage_named("Outlook message"):
@@ -62,7 +56,7 @@ def _message(found: Any) -> Message:
         else:
             attachments.append(Attachment(name, data, inline=bool(_IN_THE_TEXT.fullmatch(name))))
     asides: list[Aside] = []
-    lines = {name: _line(text) for name, text in head.items()}
+    lines = {name: one_line(text) for name, text in head.items()}
     return Message(lines, _blocks(found, asides), attachments, notes, asides)
 
 
@@ -75,7 +69,3 @@ def _blocks(found: Any, asides: list[Aside]) -> list[Block]:
         asides += page.asides
         return page.blocks
     return []
-
-
-def _line(text: str) -> str:
-    return " ".join(clean_text(text).split())[:2000]

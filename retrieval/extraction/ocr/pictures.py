@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage
-from retrieval.extraction.figures import on_white
+from retrieval.extraction.figures import PICTURE_ERRORS, on_white
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.pdf.assemble import NO_TEXT, Page, assemble, read_blocks
 from retrieval.extraction.pdf.characters import PageCharacters
@@ -54,8 +54,7 @@ def opened_picture(path: Path, limits: ExtractLimits) -> Iterator[Image.Image]:
         raise ExtractError("The file is named like a picture but is none (PNG, JPEG or TIFF).") from error
     except Image.DecompressionBombError as error:
         raise _too_large(limits) from error
-    except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError) as error:
-        # what PIL raises on damaged files
+    except PICTURE_ERRORS as error:
         raise ExtractError(f"The picture is damaged or cut off ({str(error)[:150]}). Export it again.") from error
     finally:
         Image.MAX_IMAGE_PIXELS = usual
@@ -66,7 +65,7 @@ def size_of_picture(data: bytes) -> tuple[int, int]:
     try:
         with Image.open(io.BytesIO(data), formats=_KINDS) as picture:
             return picture.size
-    except (OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, IndexError, Image.DecompressionBombError):
+    except PICTURE_ERRORS:
         return 0, 0  # whoever reads it says what is wrong with it
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pypdfium2 as pdfium
 from PIL import Image
 
 from retrieval.errors import ExtractError
-from retrieval.extraction.formats import PDF, format_of
+from retrieval.extraction.formats import PDF, format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import FRAMES, Attachment, shown_name, unpacked
 from retrieval.extraction.ocr.pictures import keep, page_picture
@@ -39,16 +39,14 @@ def read_pictures(
     if format_.attached:
         _read_attached(path, format_.attached, pages, folder, recogniser, limits, tell)
         return
-    if format_ is not PDF:
+    with opened(path, password) if format_ is PDF else nullcontext() as document:
         for done, number in enumerate(pages):
             tell(done, len(pages))
-            picture, width, height = page_picture(path, number, limits)
-            keep(folder, number, recogniser.read(_fitting(picture.convert("L")), width, height))
-        return
-    with opened(path, password) as document:
-        for done, number in enumerate(pages):
-            tell(done, len(pages))
-            picture, width, height = _drawn(document, number)
+            if document is not None:
+                picture, width, height = _drawn(document, number)
+            else:
+                picture, width, height = page_picture(path, number, limits)
+                picture = _fitting(picture.convert("L"))
             keep(folder, number, recogniser.read(picture, width, height))
 
 
@@ -62,8 +60,7 @@ def _read_attached(
     tell: Callable[[int, int], None],
 ) -> None:
     """Each attachment with a folder of its own."""
-    module, _, function = attached.partition(":")
-    attachments: Sequence[Attachment] = getattr(import_module(module), function)(path, limits)
+    attachments: Sequence[Attachment] = function_named(attached)(path, limits).attachments
     done = 0
     for number, group in groupby(sorted(pages), key=lambda page: page // FRAMES):
         tell(done, len(pages))

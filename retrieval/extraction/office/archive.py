@@ -21,6 +21,7 @@ _RATIO = 400  # unpacked to packed, above one megabyte; text seldom packs better
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _DATES = "{http://purl.org/dc/terms/}"
 _CORE = "docProps/core.xml"
+MACROS = "The file holds macros: they were neither run nor read."
 _STRICT, _USUAL = (
     re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/(\w+)"),
     rb"http://schemas.openxmlformats.org/\1/2006/\2",
@@ -50,20 +51,30 @@ def opened_archive(path: Path, what: str, older: str) -> Iterator[zipfile.ZipFil
         raise ExtractError(f"The {what} cannot be unpacked ({error}).") from error
 
 
+@contextmanager
+def opened_office(
+    path: Path, what: str, old: str, main: str
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, str], list[str]]]:
+    """The archive of an Office file, what that states of itself, and notes. `old`: how files of its kind were named
+    before 2007 (".doc"); `main`: the part without which it is none. Raises ExtractError."""
+    kind = f"{'an' if what[0] in 'AEIOU' else 'a'} {what}"
+    older = f"This is an old {old} file or {kind} with a password. Save it as {old}x without one and retry."
+    with opened_archive(path, what, older) as archive:
+        names = archive.namelist()
+        if main not in names:
+            raise ExtractError(f"The file is named {old}x but is not {kind}.")
+        has_macros = any(name.endswith("/vbaProject.bin") for name in names)
+        yield archive, _core_metadata(archive, what), [MACROS] if has_macros else []
+
+
 def _check(archive: zipfile.ZipFile, what: str) -> None:
     """No more is ever unpacked than the archive's directory states."""
-    parts = archive.infolist()
-    for info in parts:
-        _check_size(info, what)
-    total = sum(info.file_size for info in parts)
-    if len(parts) > _PARTS or total > _WHOLE_BYTES:
-        raise ExtractError(f"The {what} unpacks to {total / 1e6:,.0f} MB and was refused: it looks malicious.")
-
-
-def _check_size(info: zipfile.ZipInfo, what: str) -> None:
-    size = info.file_size
-    if size > _PART_BYTES or (size > 1 << 20 and size > _RATIO * max(1, info.compress_size)):
-        raise ExtractError(f"The {what} unpacks to {size / 1e6:,.0f} MB and was refused: it looks malicious.")
+    sizes = [(info.file_size, info.compress_size) for info in archive.infolist()]
+    total = sum(size for size, _ in sizes)
+    bombs = [size for size, packed in sizes if size > _PART_BYTES or size > max(1 << 20, _RATIO * max(1, packed))]
+    if bombs or len(sizes) > _PARTS or total > _WHOLE_BYTES:
+        unpacked = bombs[0] if bombs else total
+        raise ExtractError(f"The {what} unpacks to {unpacked / 1e6:,.0f} MB and was refused: it looks malicious.")
 
 
 def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: bool = False) -> etree._Element:
@@ -104,11 +115,6 @@ def _well_formed(name: str, what: str) -> Iterator[None]:
         raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
 
 
-def picture_of(archive: zipfile.ZipFile, name: str) -> bytes | None:
-    """A part that is a picture; None if it is not there."""
-    return archive.read(name) if name in archive.NameToInfo else None
-
-
 def relations(archive: zipfile.ZipFile, part: str, what: str) -> dict[str, str]:
     """The parts of an Office file to which a part refers, by the id that it uses; none outside the file."""
     folder, _, name = part.rpartition("/")
@@ -134,7 +140,7 @@ def refuse_declarations(archive: zipfile.ZipFile, what: str) -> None:
             raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
 
 
-def core_metadata(archive: zipfile.ZipFile, what: str) -> dict[str, str]:
+def _core_metadata(archive: zipfile.ZipFile, what: str) -> dict[str, str]:
     """Title, author, subject and dates that a Word, PowerPoint or Excel file states."""
     if _CORE not in archive.namelist():
         return {}

@@ -8,7 +8,8 @@ from lxml import etree
 
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.mathml import grouped
-from retrieval.extraction.parts import Cells
+from retrieval.extraction.parts import Cells, stated_number
+from retrieval.extraction.table_rows import text_rows
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
@@ -41,6 +42,12 @@ def chart_cells(chart: etree._Element) -> Cells:
     return heading, [head, *(row + [""] * (len(head) - len(row)) for _, row in sorted(rows.items()))]
 
 
+def chart_text(cells: Cells) -> str:
+    """The title of a chart, and its rows."""
+    title, rows = cells
+    return "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
+
+
 def _points(series: etree._Element, name: str) -> dict[int, str]:
     """The stored values of one part of a series, by number."""
     part = series.find(_C + name)
@@ -50,8 +57,7 @@ def _points(series: etree._Element, name: str) -> dict[int, str]:
     for number, point in enumerate(part.iter(f"{_C}pt", f"{_C}v")):
         if point.tag == f"{_C}v" and point.getparent().tag == f"{_C}pt":
             continue
-        stated = point.get("idx", "")
-        index = int(stated) if stated.isdigit() and len(stated) < 9 else number
+        index = stated_number(point.get("idx"), number, 10**8)
         text = point.text if point.tag == f"{_C}v" else point.findtext(f"{_C}v")
         if len(found) < _MOST_POINTS:
             found[index] = _number(clean_text(text or "").strip())
@@ -78,8 +84,7 @@ def diagram_lines(data: etree._Element) -> list[str]:
     children: dict[str, list[tuple[int, str]]] = {}
     for link in data.iter(f"{_DGM}cxn"):
         if link.get("type", "parOf") == "parOf":
-            order = link.get("srcOrd", "0")
-            place = int(order) if order.isdigit() else 0
+            place = stated_number(link.get("srcOrd"), 0)
             children.setdefault(link.get("srcId", ""), []).append((place, link.get("destId", "")))
     lines: list[str] = []
     seen: set[str] = set()

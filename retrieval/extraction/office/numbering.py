@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
+from retrieval.extraction.parts import stated_number
+
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LEVELS = 9
 BULLET = "•"
@@ -72,10 +74,10 @@ def word_numbering(root: etree._Element | None) -> Numbering:
         of = "" if found is None else found.get(f"{_W}val", "")
         levels = dict(abstract.get(of, {}))
         for override in one.iter(f"{_W}lvlOverride"):
-            number, start = _int(override.get(f"{_W}ilvl"), 0), override.find(f"{_W}startOverride")
+            number, start = stated_number(override.get(f"{_W}ilvl"), 0), override.find(f"{_W}startOverride")
             levels |= _levels(override)
             if start is not None and number in levels:
-                levels[number] = replace(levels[number], start=_int(start.get(f"{_W}val"), 1))
+                levels[number] = replace(levels[number], start=stated_number(start.get(f"{_W}val"), 1))
         restarts = one.find(f"{_W}lvlOverride/{_W}startOverride") is not None
         lists[identity] = (f"num {identity}" if restarts else f"list {of}"), levels
     return Numbering(lists)
@@ -86,14 +88,10 @@ def _levels(element: etree._Element) -> dict[int, Level]:
     for level in element.findall(f"{_W}lvl"):
         values = {name: level.find(_W + name) for name in ("start", "numFmt", "lvlText")}
         start, kind, pattern = ("" if one is None else one.get(f"{_W}val", "") for one in values.values())
-        depth = _int(level.get(f"{_W}ilvl"), 0)
+        depth = stated_number(level.get(f"{_W}ilvl"), 0)
         if depth < _LEVELS:
-            found[depth] = Level(_int(start, 1), kind or "decimal", pattern[:100])
+            found[depth] = Level(stated_number(start, 1), kind or "decimal", pattern[:100])
     return found
-
-
-def _int(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else otherwise
 
 
 def _written(count: int, kind: str) -> str:

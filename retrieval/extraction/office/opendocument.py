@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text, raised_text
-from retrieval.extraction.mathml import is_mathml, mathml
-from retrieval.extraction.office.archive import opened_archive, parse_part, picture_of, stated
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.mathml import mathml
+from retrieval.extraction.office.archive import MACROS, opened_archive, parse_part, stated
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
-from retrieval.extraction.parts import Block, Cells, Kind, Part, from_blocks, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, stated_number, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
 
 _LOCKED = "This OpenDocument file has a password. Save it without one and retry."
@@ -54,9 +54,8 @@ def extract_odt(path: Path, limits: ExtractLimits, password: str | None = None) 
     """Headings, paragraphs, lists, tables, notes, comments, headers and footers of a text. Raises ExtractError."""
     with _opened(path, "OpenDocument text", "text") as file:
         blocks, pictures = split_pictures(file.text())
-    return from_blocks(
-        blocks, file.title, path, file.metadata, limits, file.notes, file.tables, pictures, file.asides
-    )  # fmt: skip
+    part = Part("", blocks, tables=file.tables, pictures=pictures, asides=file.asides)
+    return from_parts([part], file.title, path, file.metadata, limits, file.notes)
 
 
 def extract_ods(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -87,14 +86,7 @@ def _opened(path: Path, what: str, body: str) -> Iterator[_File]:
         root = content.find(f"{_OFFICE}body/{_OFFICE}{body}")
         if root is None:
             raise foreign
-        styles = parse_part(archive, "styles.xml", what) if "styles.xml" in names else None
-        metadata = stated(parse_part(archive, "meta.xml", what), _DATES) if "meta.xml" in names else {}
-        notes = (
-            ["The file holds macros: they were neither run nor read."]
-            if any(name.startswith(("Basic/", "Scripts/")) for name in names)
-            else []
-        )
-        yield _File(archive, what, root, content, styles, metadata, notes)
+        yield _File(archive, what, root, content)
 
 
 class _Styles:
@@ -106,9 +98,7 @@ class _Styles:
             for root in roots
             for one in root.iter(f"{_STYLE}style")
         }
-        self.numbering = Numbering(
-            {name: (name, levels) for root in roots for name, levels in _list_levels(root)}
-        )  # fmt: skip
+        self.numbering = Numbering({name: (name, levels) for root in roots for name, levels in _list_levels(root)})
 
     def find(self, family: str, name: str | None, properties: str, attribute: str) -> str:
         """What a style, or the nearest of those that it is based on, states; "" for nothing."""
@@ -155,8 +145,7 @@ def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]
             first = int(depth) - (int(shown) if shown in tuple("123456789") else 1)
             numbers = ".".join(f"%{number}" for number in range(max(0, first) + 1, int(depth) + 1))
             pattern = f"{level.get(f'{_STYLE}num-prefix', '')}{numbers}{level.get(f'{_STYLE}num-suffix', '')}"
-            start = int(stated) if stated.isdigit() and len(stated) < 6 else 1
-            levels[int(depth) - 1] = Level(start, kind, pattern if kind != "none" else "")
+            levels[int(depth) - 1] = Level(stated_number(stated, 1), kind, pattern if kind != "none" else "")
         name = _OUTLINE if style.tag == f"{_TEXT}outline-style" else style.get(f"{_STYLE}name", "")
         if any(level.kind != "none" for level in levels.values()):
             yield name, levels
@@ -165,31 +154,28 @@ def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]
 class _File:
     """One OpenDocument file that is open."""
 
-    def __init__(
-        self,
-        archive: zipfile.ZipFile,
-        what: str,
-        body: etree._Element,
-        content: etree._Element,
-        styles: etree._Element | None,
-        metadata: dict[str, str],
-        notes: list[str],
-    ):
-        self._archive, self._what, self._body, self._content, self._master = archive, what, body, content, styles
-        self._styles = _Styles([one for one in (styles, content) if one is not None])
-        self.metadata, self.title, self.notes = metadata, metadata.get("title", ""), notes
+    def __init__(self, archive: zipfile.ZipFile, what: str, body: etree._Element, content: etree._Element):
+        self._archive, self._what, self._body = archive, what, body
+        self._master, meta = self._part("styles.xml"), self._part("meta.xml")
+        self._styles = _Styles([one for one in (self._master, content) if one is not None])
+        self.metadata = {} if meta is None else stated(meta, _DATES)
+        self.title = self.metadata.get("title", "")
+        has_macros = any(name.startswith(("Basic/", "Scripts/")) for name in archive.namelist())
+        self.notes = [MACROS] if has_macros else []
         self.tables: list[Cells] = []
         self.asides: list[Aside] = []
+
+    def _part(self, name: str) -> etree._Element | None:
+        return parse_part(self._archive, name, self._what) if name in self._archive.NameToInfo else None
 
     def text(self) -> Iterator[Block | Picture]:
         """The body of a text between its headers and footers; what was deleted while changes were tracked is set
         aside."""
         for gone in self._body.iter(f"{_TEXT}deletion"):
-            words = " ".join(text for _, text in self._blocks(gone))
-            if words.strip():
-                self.asides.append(Aside("deleted", " ".join(words.split())))
+            if words := self._line(gone):
+                self.asides.append(Aside("deleted", words))
         yield from self._running("header")
-        yield from self._items(self._body, self.tables, self._media, "")
+        yield from self._items(self._body, self.tables, "", shows=True)
         yield from self._running("footer")
 
     def _running(self, which: str) -> Iterator[Block | Picture]:
@@ -205,23 +191,19 @@ class _File:
                         said.add(block[1])
                         yield 0, block[1]
 
-    def _media(self, name: str) -> bytes | None:
-        return picture_of(self._archive, name)
-
     def _blocks(self, parent: etree._Element, kind: Kind = "") -> Iterator[Block]:
         """What stands in an element, in order, without pictures."""
-        items = self._items(parent, None, lambda name: None, kind)
-        return (item for item in items if not isinstance(item, Picture))
+        return (item for item in self._items(parent, None, kind) if not isinstance(item, Picture))
+
+    def _line(self, parent: etree._Element, kind: Kind = "") -> str:
+        return " ".join(" ".join(text for _, text in self._blocks(parent, kind)).split())
 
     def _items(
-        self,
-        parent: Iterable[etree._Element],
-        tables: list[Cells] | None,
-        media: Callable[[str], bytes | None],
-        kind: Kind,
+        self, parent: Iterable[etree._Element], tables: list[Cells] | None, kind: Kind, *, shows: bool = False
     ) -> Iterator[Block | Picture]:
         """What stands in an element, in order; also in sections, frames and tables of contents. The cells of tables are
-        added to `tables`, those of tables in cells only to their cell. `kind`: why the whole element is set aside."""
+        added to `tables`, those of tables in cells only to their cell. `kind`: why the whole element is set aside;
+        `shows`: with its pictures."""
         before = ""
         for child in parent:
             if child.tag in _SILENT or not isinstance(child.tag, str):
@@ -239,11 +221,11 @@ class _File:
                     yield 0, text
                     before = text
                 yield from beside
-                yield from self._pictures(child, media)
+                yield from self._pictures(child) if shows else ()
                 for frame in child.iter(f"{_DRAW}frame"):
                     yield from self._object(frame, tables)
                 for box in child.iter(f"{_DRAW}text-box"):
-                    yield from self._items(box, tables, lambda name: None, kind)  # its pictures are the paragraph's
+                    yield from self._items(box, tables, kind)  # its pictures are the paragraph's
             elif child.tag == f"{_TEXT}list":
                 beside = []
                 name = child.get(f"{_TEXT}style-name", "")
@@ -251,7 +233,7 @@ class _File:
                     self._styles.numbering.restart(name, 0)
                 yield 0, "\n".join(self._list_items(child, name, 0, kind, beside))
                 yield from beside
-                yield from self._pictures(child, media)
+                yield from self._pictures(child) if shows else ()
             elif child.tag == f"{_TABLE}table":
                 beside = []
                 rows, heads = self._rows(child, kind, beside)
@@ -259,16 +241,16 @@ class _File:
                 if tables is not None:
                     tables.append((before if is_table_caption(before) else "", rows))
                 yield from beside
-                yield from self._pictures(child, media)
+                yield from self._pictures(child) if shows else ()
             elif child.tag == f"{_DRAW}frame":
-                yield from self._pictures(child, media)
+                yield from self._pictures(child) if shows else ()
                 yield from self._object(child, tables)
                 for box in child.iter(f"{_DRAW}text-box"):
-                    yield from self._items(box, tables, lambda name: None, kind)
-                yield from self._items(child.findall(f"{_TABLE}table"), tables, media, kind)
+                    yield from self._items(box, tables, kind)
+                yield from self._items(child.findall(f"{_TABLE}table"), tables, kind, shows=shows)
             else:
                 hidden = child.tag == f"{_TEXT}section" and child.get(f"{_TEXT}display", "true") == "none"
-                yield from self._items(child, tables, media, "hidden" if hidden else kind)
+                yield from self._items(child, tables, "hidden" if hidden else kind, shows=shows)
 
     def _object(self, frame: etree._Element, tables: list[Cells] | None) -> Iterator[Block]:
         """The values of a chart."""
@@ -287,18 +269,19 @@ class _File:
         """The charts and formulas that a frame shows, which are files within the file."""
         for one in frame.findall(f"{_DRAW}object"):
             name = posixpath.normpath(posixpath.join(one.get(f"{_XLINK}href", ""), "content.xml"))
-            if name in self._archive.NameToInfo and name != "content.xml":
-                yield parse_part(self._archive, name, self._what)
+            root = self._part(name) if name != "content.xml" else None
+            if root is not None:
+                yield root
 
-    def _pictures(self, element: etree._Element, media: Callable[[str], bytes | None]) -> Iterator[Picture]:
+    def _pictures(self, parent: etree._Element) -> Iterator[Picture]:
         """One for each frame, which may state the same picture in several formats."""
-        for frame in element.iter(f"{_DRAW}frame"):
+        for frame in parent.iter(f"{_DRAW}frame"):
             addresses = [image.get(f"{_XLINK}href", "") for image in frame.findall(f"{_DRAW}image")]
-            held = (media(posixpath.normpath(address)) for address in addresses if address)
-            data = next((one for one in held if one is not None), None)
-            if data is not None:
-                words = [frame.findtext(f"{_SVG}{name}") for name in ("desc", "title")]
-                yield Picture(data, next((word for word in words if word), ""))
+            names = map(posixpath.normpath, addresses)
+            name = next((name for name in names if name in self._archive.NameToInfo), None)
+            if name is not None:
+                words = [frame.findtext(f"{_SVG}{element}") for element in ("desc", "title")]
+                yield Picture(self._archive.read(name), next((word for word in words if word), ""))
 
     def _list_items(
         self, parent: etree._Element, name: str, depth: int, kind: Kind, beside: list[Block]
@@ -307,8 +290,8 @@ class _File:
             if not isinstance(item.tag, str):
                 continue
             stated = item.get(f"{_TEXT}start-value", "")
-            if stated.isdigit() and len(stated) < 6:
-                self._styles.numbering.restart(name, depth, int(stated))
+            if stated:
+                self._styles.numbering.restart(name, depth, stated_number(stated, 1))
             texts = [self._words(one, kind, beside) for one in item if one.tag in (f"{_TEXT}p", f"{_TEXT}h")]
             text = " ".join(" ".join(texts).split())
             if text and item.tag == f"{_TEXT}list-header":
@@ -342,9 +325,9 @@ class _File:
                     cells.append(Merged(text) if left > 0 else "")
                 continue
             own: Kind = kind or self._styles.kind("table-cell", cell.get(f"{_TABLE}style-name"))
-            text = " ".join(" ".join(text for _, text in self._blocks(cell, own)).split())
+            text = self._line(cell, own)
             for one in cell.findall(f"{_OFFICE}annotation"):
-                beside.append((0, self._comment(one, text)))
+                beside += self._remark(one, text)
             wide = _repeated(cell, "number-columns-spanned", _MOST_REPEATED)
             high = _repeated(cell, "number-rows-spanned", _MOST_ROWS)
             at = len(cells)
@@ -357,71 +340,59 @@ class _File:
     def _words(self, element: etree._Element, kind: Kind, beside: list[Block]) -> str:
         """The running text of a paragraph, without boxes that stand elsewhere; notes and comments go to `beside`."""
         own = kind or self._styles.kind("paragraph", element.get(f"{_TEXT}style-name"))
-        if next((one for one in element.iter(f"{_TEXT}hidden-paragraph")), None) is not None:
-            hides = element.find(f".//{_TEXT}hidden-paragraph").get(f"{_TEXT}is-hidden", "true")
-            own = own if hides == "false" else "hidden"
-        runs: list[tuple[Kind, str]] = []
-        self._runs(element, own, runs, beside)
+        hides = element.find(f".//{_TEXT}hidden-paragraph")
+        if hides is not None and hides.get(f"{_TEXT}is-hidden", "true") != "false":
+            own = "hidden"
+        runs: list[Run] = []
+        self._runs(element, own, False, runs, beside)
         lines = clean_text(valid_text(runs, self.asides)).split("\n")
         return "\n".join(" ".join(line.split()) for line in lines if line.strip())
 
-    def _runs(self, element: etree._Element, kind: Kind, runs: list[tuple[Kind, str]], beside: list[Block]) -> None:
-        runs.append((kind, element.text or ""))
+    def _runs(self, element: etree._Element, kind: Kind, is_raised: bool, runs: list[Run], beside: list[Block]) -> None:
+        runs.append(Run(kind, element.text or "", is_raised))
         for child in element:
             if child.tag in (f"{_TEXT}s", f"{_TEXT}tab"):
-                runs.append((kind, " "))
+                runs.append(Run(kind, " ", is_raised))
             elif child.tag == f"{_TEXT}line-break":
-                runs.append((kind, "\n"))
+                runs.append(Run(kind, "\n", is_raised))
             elif child.tag in (f"{_TEXT}note", f"{_OFFICE}annotation"):
-                about = "".join(text for own, text in runs if not own)
-                beside += self._remarks(child, about)
+                beside += self._remark(child, valid_text(runs, []))
             elif child.tag == f"{_TEXT}hidden-text":
-                runs.append(("hidden", child.get(f"{_TEXT}string-value", "") or "".join(child.itertext())))
-            elif isinstance(child.tag, str) and child.tag not in _SILENT and not child.tag.endswith("}frame"):
-                own, raised = kind, False
-                if child.tag == f"{_TEXT}span":
-                    own = kind or self._styles.kind("text", child.get(f"{_TEXT}style-name"))
-                    raised = not own and self._styles.raises(child.get(f"{_TEXT}style-name"))
-                before, at = "".join(text for kind_, text in runs if not kind_)[-8:] if raised else "", len(runs)
-                self._runs(child, own, runs, beside)
-                if raised:
-                    runs[at:] = [("", raised_text(before, "".join(text for _, text in runs[at:])))]
+                runs.append(Run("hidden", child.get(f"{_TEXT}string-value", "") or "".join(child.itertext())))
             elif isinstance(child.tag, str) and child.tag.endswith("}frame"):
-                runs += [(kind, f" {mathml(root)} ") for root in self._objects(child) if is_mathml(root)]
-            runs.append((kind, child.tail or ""))
+                formulas = [root for root in self._objects(child) if etree.QName(root).localname == "math"]
+                runs += [Run(kind, f" {mathml(root)} ") for root in formulas]
+            elif isinstance(child.tag, str) and child.tag not in _SILENT:
+                style = child.get(f"{_TEXT}style-name") if child.tag == f"{_TEXT}span" else None
+                own = kind or self._styles.kind("text", style)
+                self._runs(child, own, is_raised or self._styles.raises(style), runs, beside)
+            runs.append(Run(kind, child.tail or "", is_raised))
 
-    def _remarks(self, element: etree._Element, about: str) -> list[Block]:
-        if element.tag == f"{_OFFICE}annotation":
-            return [(0, self._comment(element, about))]
-        body = element.find(f"{_TEXT}note-body")
-        text = "" if body is None else " ".join(" ".join(text for _, text in self._blocks(body)).split())
-        return [(0, remark_text("Note", about, text))] if text else []
-
-    def _comment(self, element: etree._Element, about: str) -> str:
+    def _remark(self, element: etree._Element, about: str) -> Iterator[Block]:
+        """A note or a comment as a block of its own."""
         author = (element.findtext(f"{_DC}creator") or "").strip()
-        text = " ".join(" ".join(text for _, text in self._blocks(element)).split())
-        return remark_text(f"Comment by {author}" if author else "Comment", about, text)
+        said, body = f"Comment by {author}" if author else "Comment", element
+        if element.tag == f"{_TEXT}note":
+            said, body = "Note", element.find(f"{_TEXT}note-body")
+        if body is not None and (text := self._line(body)):
+            yield 0, remark_text(said, about, text)
 
     def sheets(self) -> Iterator[Sheet]:
         """Every sheet that is shown; the others are set aside."""
         for table in self._body.findall(f"{_TABLE}table"):
             name = table.get(f"{_TABLE}name", "")
             shown = self._styles.find("table", table.get(f"{_TABLE}style-name"), "table-properties", f"{_TABLE}display")
-            beside: list[Block] = []
-            rows = list(self._sheet_rows(table, beside))
+            noted: list[Block] = []
+            rows = list(self._sheet_rows(table, noted))
             for shape in table.findall(f"{_TABLE}shapes"):
-                beside += [
-                    block for block in self._items(shape, None, lambda name: None, "") if isinstance(block, tuple)
-                ]
-            last = rows[-1].number + 2 if rows else 0
-            remarks = [Row(last + 2 * n, {0: text}) for n, (_, text) in enumerate(beside) if text.strip()]
+                noted += self._blocks(shape)
+            beside = [text for _, text in noted if text.strip()]
             if shown == "false":
-                texts = "\n".join("\t".join(row.cells.values()) for row in (*rows, *remarks) if row.cells)
                 self.notes.append(f"The sheet {name} is hidden in the file.")
-                if texts:
+                if texts := "\n".join([*("\t".join(row.cells.values()) for row in rows if row.cells), *beside]):
                     self.asides.append(Aside("hidden", texts))
                 continue
-            yield Sheet(f"sheet {name}", [*rows, *remarks])
+            yield Sheet(f"sheet {name}", rows, beside=beside)
 
     def _sheet_rows(self, table: etree._Element, beside: list[Block]) -> Iterator[Row]:
         columns: list[bool] = []
@@ -432,10 +403,9 @@ class _File:
         for row in table.iter(f"{_TABLE}table-row"):
             cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside)) if text}
             hides = row.get(f"{_TABLE}visibility", "visible") == "collapse"
-            unseen = [text for column, text in cells.items() if hides or (column < len(columns) and columns[column])]
+            unseen = [column for column in cells if hides or (column < len(columns) and columns[column])]
             if unseen:
-                self.asides.append(Aside("hidden", "\t".join(unseen)))
-                cells = {} if hides else {c: t for c, t in cells.items() if c >= len(columns) or not columns[c]}
+                self.asides.append(Aside("hidden", "\t".join(cells.pop(column) for column in unseen)))
             for _ in range(_repeated(row, "number-rows-repeated", _MOST_REPEATED) if cells else 0):
                 yield Row(number, cells)
                 number += 1
@@ -460,7 +430,7 @@ class _File:
         titles = [one for one in shapes if one.get(f"{_SHOW}class") == "title"]
         others = [one for one in shapes if one not in titles]
         for shape in (*titles, *(others[at] for at in reading_order([_box(one) for one in others]))):
-            for item in self._items([shape], self.tables, self._media, kind):
+            for item in self._items([shape], self.tables, kind, shows=True):
                 yield item if isinstance(item, Picture) or shape not in titles else (1, " ".join(item[1].split()))
         for notes in page.findall(f"{_SHOW}notes"):
             spoken = [text for _, text in self._blocks(notes, kind) if text.strip()]
@@ -479,5 +449,4 @@ def _inches(length: str) -> float:
 
 
 def _repeated(element: etree._Element, name: str, most: int) -> int:
-    stated = element.get(f"{_TABLE}{name}", "1")
-    return min(max(1, int(stated)), most) if stated.isdigit() and len(stated) < 9 else 1
+    return max(1, stated_number(element.get(f"{_TABLE}{name}"), 1, most))

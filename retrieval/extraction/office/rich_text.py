@@ -11,8 +11,8 @@ from striprtf.striprtf import rtf_to_text
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits, damage_named
-from retrieval.extraction.markup import clean_text, raised_text, text_bytes
-from retrieval.extraction.parts import Block, Kind, from_blocks, remark_text, valid_text
+from retrieval.extraction.markup import clean_text, text_bytes
+from retrieval.extraction.parts import Block, Kind, Part, Run, from_parts, remark_text, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
 
 _OVERHEAD = 50  # bytes for each of text: pictures are in the file, too
@@ -57,7 +57,7 @@ def extract_rtf(path: Path, limits: ExtractLimits, password: str | None = None) 
         if found
     }
     blocks = list(_blocks(clean_text(text), asides))
-    return from_blocks(blocks, metadata.get("title", ""), path, metadata, limits, asides=asides)
+    return from_parts([Part("", blocks, asides=asides)], metadata.get("title", ""), path, metadata, limits)
 
 
 def _sign(letter: str) -> str:
@@ -127,19 +127,15 @@ def _state(words: set[str]) -> tuple[Kind, bool]:
     return kind, "super" in words
 
 
-def _valid_line(
-    line: str, state: tuple[Kind, bool], asides: list[Aside], before: str = ""
-) -> tuple[str, tuple[Kind, bool]]:
+def _valid_line(line: str, state: tuple[Kind, bool], asides: list[Aside]) -> tuple[str, tuple[Kind, bool]]:
     """The valid words of a line that begins with text in this state, and the state at its end."""
-    runs: list[tuple[Kind, str]] = []
+    runs: list[Run] = []
     for piece in re.split(f"([{''.join(_SIGNS)}])", line):
         if piece in _SIGNS:
             state = _SIGNS[piece]
-            continue
-        kind, is_raised = state
-        if is_raised and not kind:
-            piece = raised_text("".join([before, *(text for own, text in runs if not own)])[-8:], piece)
-        runs.append((kind, piece))
+        else:
+            kind, is_raised = state
+            runs.append(Run(kind, piece, is_raised))
     return valid_text(runs, asides), state
 
 
@@ -156,7 +152,7 @@ def _blocks(text: str, asides: list[Aside]) -> Iterator[Block]:
         line, stated = _ROW_EDGES.sub("", line), _ROW_EDGES.search(line)
         for number, piece in enumerate(line.split(_HERE)):
             beside += _beside(next(spans), valid, asides) if number else []
-            words, state = _valid_line(piece, state, asides, valid)
+            words, state = _valid_line(piece, state, asides)
             valid += words
         if valid.rstrip().endswith("|"):
             rows.append([" ".join(cell.split()) for cell in valid.rstrip()[:-1].split("|")])

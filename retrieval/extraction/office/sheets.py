@@ -89,18 +89,20 @@ def from_sheets(
         if name and not alike and lines:
             lines.insert(0, _Line(lines[0].row, [Piece.unprinted(name)], True))
         lines += [_Line(last, [Piece.unprinted(text)], True) for text in sheet.beside]
+        first = len(text.pages)
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
-            text.add_page(sheet.label, number, columns, list(chunk))
-        first = text.first_page(sheet.label) if rows else 0
+            text.add_page(sheet.label, first + number, columns, list(chunk))
         for table in _tables(rows):
             used = sorted({column for row in table for column in row.cells})
             cells = [[row.cells.get(column, "") for column in used] for row in table]
             shown.append(table_of(first + table[0].number // ROWS_A_PAGE, "", cells))
-    if text.is_empty and asides:
-        raise ExtractError("All sheets of the file are hidden.")
-    document = text.document(title or path.stem, metadata, notes)
-    exhibits = within_limits(Exhibits(tables=tuple(filter(None, shown))))
-    return replace(document, exhibits=exhibits, asides=tuple(asides))
+    if not text.length:
+        hidden = "All sheets of the file are hidden."
+        raise ExtractError(hidden if asides else "The file has no text: all its cells are empty.")
+    return ExtractedDocument(
+        " ".join((title or path.stem).split())[:300], text.text, tuple(text.pages), (), metadata, *text.places(),
+        tuple(notes), exhibits=within_limits(Exhibits(tables=tuple(filter(None, shown)))), asides=tuple(asides),
+    )  # fmt: skip
 
 
 def _alike(sheets: Sequence[Sequence[Row]]) -> bool:
@@ -171,46 +173,31 @@ class _Text:
     def __init__(self, limits: ExtractLimits):
         self._limits = limits
         self._texts: list[str] = []
-        self._pages: list[ExtractedPage] = []
+        self.pages: list[ExtractedPage] = []
         self._page_parts, self._line_parts = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
         self._box_parts = [np.zeros((0, 4), np.float32)]
-        self._length = self._runs = 0
+        self.length = self._runs = 0
 
     def add_page(self, label: str, number: int, columns: int, lines: Sequence[_Line]) -> None:
-        """`number`: of the page in its sheet; what is empty before it is a page, too."""
-        own = 0
-        for page in reversed(self._pages):
-            if page.label != label:
-                break
-            own += 1
-        for _ in range(number - own + 1):
-            if len(self._pages) >= self._limits.pages:
+        """What is empty before it is a page, too."""
+        while len(self.pages) <= number:
+            if len(self.pages) >= self._limits.pages:
                 raise too_long(self._limits)
-            at = self._length
-            page = ExtractedPage(len(self._pages), label, float(columns), float(ROWS_A_PAGE), at, at)
-            self._pages.append(page)
-        if self._length:
+            sizes = float(columns), float(ROWS_A_PAGE)
+            self.pages.append(ExtractedPage(len(self.pages), label, *sizes, self.length, self.length))
+        if self.length:
             self._put([Piece.unprinted("\n\n")])
-        start = self._length
+        start = self.length
         for line in lines:
-            if self._length > start:
+            if self.length > start:
                 self._put([Piece.unprinted("\n\n" if line.begins_table else "\n")])
             self._put(line.pieces)
-            if self._length > self._limits.characters:
+            if self.length > self._limits.characters:
                 raise too_long(self._limits)
-        last = self._pages[-1]
-        self._pages[-1] = ExtractedPage(last.number, label, last.width, last.height, start, self._length)
-
-    def first_page(self, label: str) -> int:
-        """The number of the first page with this label."""
-        return next(page.number for page in self._pages if page.label == label)
-
-    @property
-    def is_empty(self) -> bool:
-        return self._length == 0
+        self.pages[-1] = replace(self.pages[-1], start=start, end=self.length)
 
     def _put(self, pieces: Sequence[Piece]) -> None:
-        page = len(self._pages) - 1
+        page = len(self.pages) - 1
         placed = np.concatenate([piece.placed_C for piece in pieces])
         run = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(piece.text) for piece in pieces])
         self._texts += [piece.text for piece in pieces]
@@ -218,16 +205,15 @@ class _Text:
         self._line_parts.append(np.where(placed, self._runs + run, -1).astype(np.int32))
         self._box_parts.append(np.concatenate([piece.box_C4 for piece in pieces]))
         self._runs += len(pieces)
-        self._length += len(placed)
+        self.length += len(placed)
 
-    def document(self, title: str, metadata: dict[str, str], notes: Sequence[str]) -> ExtractedDocument:
-        if not self._length:
-            raise ExtractError("The file has no text: all its cells are empty.")
-        return ExtractedDocument(
-            " ".join(title.split())[:300], "".join(self._texts), tuple(self._pages), (), metadata,
-            np.concatenate(self._page_parts), np.concatenate(self._line_parts), np.concatenate(self._box_parts),
-            tuple(notes),
-        )  # fmt: skip
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Page, line and box of every character."""
+        return np.concatenate(self._page_parts), np.concatenate(self._line_parts), np.concatenate(self._box_parts)
 
 
 def cells_of(boxes: Sequence[ExtractedBox], width: float, height: float, first_row: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,25 @@ import pptx
 from lxml import etree
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 
-from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits, damage_named
-from retrieval.extraction.markup import clean_text, raised_text
-from retrieval.extraction.office.archive import core_metadata, opened_archive, refuse_declarations
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.office.archive import opened_office, refuse_declarations
 from retrieval.extraction.office.drawings import (
     Box,
     chart_cells,
+    chart_text,
     diagram_lines,
     drawn_text,
     formula,
     headed,
     reading_order,
 )
-from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, valid_text
 from retrieval.extraction.table_rows import SENTENCE_ENDS, Merged, text_rows
 
 _WHAT = "PowerPoint file"
-_OLDER = "This is an old .ppt file or a PowerPoint file with a password. Save it as .pptx without one and retry."
-_MACROS = "ppt/vbaProject.bin"
 _DEEPEST_GROUP = 50
 _EMU = 914_400  # to an inch
 _LONGEST_HEADING = 60  # characters of a line that heads the box below it
@@ -49,15 +48,8 @@ _SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
 
 def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The slides in order, each a part, with notes behind "Notes:". Raises ExtractError."""
-    notes: list[str] = []
-    with opened_archive(path, _WHAT, _OLDER) as archive:
-        names = archive.namelist()
-        if "ppt/presentation.xml" not in names:
-            raise ExtractError("The file is named .pptx but is not a PowerPoint file.")
+    with opened_office(path, _WHAT, ".ppt", "ppt/presentation.xml") as (archive, metadata, notes):
         refuse_declarations(archive, _WHAT)
-        metadata = core_metadata(archive, _WHAT)
-        if _MACROS in names:
-            notes.append("The file holds macros: they were neither run nor read.")
     with damage_named(_WHAT):
         presentation = pptx.Presentation(str(path))
         parts = [_part(number, slide) for number, slide in enumerate(presentation.slides, 1)]
@@ -66,33 +58,106 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
 
 
 def _part(number: int, slide: Any) -> Part:
-    tables: list[Cells] = []
-    asides: list[Aside] = []
-    blocks, pictures = split_pictures(_slide_items(slide, tables, asides))
+    reader = _Reader(slide)
+    blocks, pictures = split_pictures(reader.items())
     if slide._element.get("show", "1") in ("0", "false"):
-        asides += [Aside("hidden", text) for _, text in blocks if text.strip()]
-        return Part(f"slide {number}", [], "hidden slide", asides=asides)
-    return Part(f"slide {number}", blocks, "", tables, pictures, asides)
+        hidden = [Aside("hidden", text) for _, text in blocks if text.strip()]
+        return Part(f"slide {number}", [], "hidden slide", asides=reader.asides + hidden)
+    return Part(f"slide {number}", blocks, "", reader.tables, pictures, reader.asides)
 
 
-def _slide_items(slide: Any, tables: list[Cells], asides: list[Aside]) -> Iterator[Block | Picture]:
-    """The title, then the shapes in the order of reading, comments and notes. The cells of tables and charts are added
-    to `tables`."""
-    title = slide.shapes.title
-    if title is not None and title.has_text_frame and title.text_frame.text.strip():
-        yield 1, " ".join(_paragraphs(title.text_frame, asides, _ground_of(title, slide)))
-    own = None if title is None else title.shape_id
-    grounds = {shape.shape_id: _ground_of(shape, slide) for shape in slide.shapes}
-    others = [shape for shape in slide.shapes if shape.shape_id != own]
-    yield from _shape_items(others, tables, asides, grounds, 0)
-    for relation in slide.part.rels.values():
-        if relation.reltype.endswith("/comments") and not relation.is_external:
-            for text in _comments(etree.fromstring(relation.target_part.blob)):
-                yield 0, remark_text("Comment", "", text)
-    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        spoken = list(_paragraphs(slide.notes_slide.notes_text_frame, asides))
-        if spoken:
-            yield 0, "Notes: " + "\n".join(spoken)
+class _Reader:
+    """Reads one slide. The cells of tables and charts are added to `tables`, what is not valid to `asides`."""
+
+    def __init__(self, slide: Any):
+        self._slide = slide
+        self.tables: list[Cells] = []
+        self.asides: list[Aside] = []
+
+    def items(self) -> Iterator[Block | Picture]:
+        """The title, then the shapes in the order of reading, comments and notes."""
+        slide, title = self._slide, self._slide.shapes.title
+        if title is not None and title.has_text_frame and title.text_frame.text.strip():
+            yield 1, " ".join(self._paragraphs(title.text_frame, _ground_of(title, slide)))
+        own = None if title is None else title.shape_id
+        yield from self._shapes([shape for shape in slide.shapes if shape.shape_id != own])
+        for relation in slide.part.rels.values():
+            if relation.reltype.endswith("/comments") and not relation.is_external:
+                for text in _comments(etree.fromstring(relation.target_part.blob)):
+                    yield 0, remark_text("Comment", "", text)
+        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+            spoken = list(self._paragraphs(slide.notes_slide.notes_text_frame))
+            if spoken:
+                yield 0, "Notes: " + "\n".join(spoken)
+
+    def _shapes(self, shapes: Sequence[Any], depth: int = 0) -> Iterator[Block | Picture]:
+        if depth > _DEEPEST_GROUP:
+            raise RecursionError
+        boxes = [_box(shape) for shape in shapes]
+        items_of = [list(self._shape(shape, depth)) for shape in shapes]
+        text_of = [
+            items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
+            for shape, items in zip(shapes, items_of, strict=True)
+        ]
+        short = ["\n" not in text and 0 < len(text) <= _LONGEST_HEADING for text in text_of]
+        heading_of = headed(boxes, short, [bool(text) for text in text_of])
+        for below, above in heading_of.items():
+            said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
+            items_of[below] = [(0, said(text_of[above], text_of[below]))]
+            one, other = boxes[above], boxes[below]
+            boxes[below] = min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
+        units = [number for number in range(len(shapes)) if number not in heading_of.values()]
+        for at in reading_order([boxes[number] for number in units]):
+            yield from items_of[units[at]]
+
+    def _shape(self, shape: Any, depth: int) -> Iterator[Block | Picture]:
+        drawn = list(shape._element.iter(_DIAGRAM))
+        if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
+            self.asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
+        elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
+            yield from self._shapes(list(shape.shapes), depth + 1)
+        elif (image := _image(shape)) is not None:
+            yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
+        elif shape.has_table:
+            rows = list(self._cells(shape.table))
+            self.tables.append(("", rows))
+            yield 0, "\n".join(text_rows(rows))
+        elif shape.has_chart:
+            self.tables.append(chart_cells(shape.chart._chartSpace))
+            yield 0, chart_text(self.tables[-1])
+        elif drawn:
+            data = shape.part.related_part(drawn[0].get(_DATA)).blob
+            yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
+        elif shape.has_text_frame:
+            ground = "" if depth else _ground_of(shape, self._slide)  # within groups nobody knows it
+            lines = "\n".join(self._paragraphs(shape.text_frame, ground))
+            placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
+            if lines and placeholder in _RUNNING:
+                self.asides.append(Aside(_RUNNING[placeholder], lines))
+            elif lines and placeholder not in _SMALL_PLACEHOLDERS:
+                yield 0, lines
+
+    def _paragraphs(self, frame: Any, ground: str = "") -> Iterator[str]:
+        """`ground`: the colour behind the text, "" if nobody knows it."""
+        for paragraph in frame.paragraphs:
+            text = " ".join(clean_text(valid_text(_runs(paragraph._p, ground), self.asides)).split())
+            if text:
+                yield f"• {text}" if paragraph.level else text
+
+    def _cells(self, table: Any) -> Iterator[list[str]]:
+        """Row by row; the text of a merged cell stands in every row and column that it spans."""
+        merged: dict[tuple[int, int], str] = {}
+        for y, row in enumerate(table.rows):
+            cells: list[str] = []
+            for x, cell in enumerate(row.cells):
+                properties = cell._tc.tcPr
+                ground = "" if properties is None else _colour(properties)
+                text = " ".join(self._paragraphs(cell.text_frame, ground))
+                if cell.is_merge_origin:
+                    spanned = product(range(y, y + cell.span_height), range(x, x + cell.span_width))
+                    merged |= dict.fromkeys(spanned, text)
+                cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
+            yield cells
 
 
 def _comments(root: etree._Element) -> Iterator[str]:
@@ -100,30 +165,6 @@ def _comments(root: etree._Element) -> Iterator[str]:
         text = " ".join(drawn_text(one)) or " ".join((one.findtext("{*}text") or "").split())
         if text:
             yield text
-
-
-def _shape_items(
-    shapes: Sequence[Any], tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
-) -> Iterator[Block | Picture]:
-    """`grounds`: the colour behind each shape, by its number; within groups nobody knows it."""
-    if depth > _DEEPEST_GROUP:
-        raise RecursionError
-    boxes = [_box(shape) for shape in shapes]
-    items_of = [list(_shape(shape, tables, asides, grounds, depth)) for shape in shapes]
-    text_of = [
-        items[0][1] if len(items) == 1 and shape.has_text_frame and not isinstance(items[0], Picture) else ""
-        for shape, items in zip(shapes, items_of, strict=True)
-    ]
-    short = ["\n" not in text and 0 < len(text) <= _LONGEST_HEADING for text in text_of]
-    heading_of = headed(boxes, short, [bool(text) for text in text_of])
-    for below, above in heading_of.items():
-        said = _with_heading if len(heading_of) > 1 else "{}\n{}".format
-        items_of[below] = [(0, said(text_of[above], text_of[below]))]
-        one, other = boxes[above], boxes[below]
-        boxes[below] = min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
-    units = [number for number in range(len(shapes)) if number not in heading_of.values()]
-    for at in reading_order([boxes[number] for number in units]):
-        yield from items_of[units[at]]
 
 
 def _with_heading(heading: str, text: str) -> str:
@@ -140,37 +181,6 @@ def _box(shape: Any) -> Box:
     return left, top, left + width, top + height
 
 
-def _shape(
-    shape: Any, tables: list[Cells], asides: list[Aside], grounds: dict[int, str], depth: int
-) -> Iterator[Block | Picture]:
-    drawn = list(shape._element.iter(_DIAGRAM))
-    if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
-        asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
-    elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
-        yield from _shape_items(list(shape.shapes), tables, asides, {}, depth + 1)
-    elif (image := _image(shape)) is not None:
-        yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))
-    elif getattr(shape, "has_table", False) and shape.has_table:
-        rows = [list(row) for row in _cells(shape.table, asides)]
-        tables.append(("", rows))
-        yield 0, "\n".join(text_rows(rows))
-    elif getattr(shape, "has_chart", False) and shape.has_chart:
-        tables.append(chart_cells(shape.chart._chartSpace))
-        title, values = tables[-1]
-        yield 0, "\n".join(filter(None, [title, *text_rows(values, named=1)]))
-    elif drawn:
-        data = shape.part.related_part(drawn[0].get(_DATA)).blob
-        yield 0, "\n".join(diagram_lines(etree.fromstring(data)))
-    elif shape.has_text_frame and (
-        lines := list(_paragraphs(shape.text_frame, asides, grounds.get(shape.shape_id, "")))
-    ):
-        placeholder = str(shape.placeholder_format.type) if shape.is_placeholder else ""
-        if placeholder in _RUNNING:
-            asides.append(Aside(_RUNNING[placeholder], "\n".join(lines)))
-        elif placeholder not in _SMALL_PLACEHOLDERS:
-            yield 0, "\n".join(lines)
-
-
 def _image(shape: Any) -> Any | None:
     """Of a shape that is a picture, also in a placeholder; None for others, and for pictures beyond the file."""
     try:
@@ -179,49 +189,21 @@ def _image(shape: Any) -> Any | None:
         return None
 
 
-def _paragraphs(frame: Any, asides: list[Aside], ground: str = "") -> Iterator[str]:
-    """`ground`: the colour behind the text, "" if nobody knows it."""
-    for paragraph in frame.paragraphs:
-        text = " ".join(clean_text(valid_text(_runs(paragraph._p, ground), asides)).split())
-        if text:
-            yield f"• {text}" if paragraph.level else text
-
-
-def _runs(paragraph: etree._Element, ground: str) -> Iterator[tuple[Kind, str]]:
-    before = ""
+def _runs(paragraph: etree._Element, ground: str) -> Iterator[Run]:
     for one in paragraph.iter(f"{_A}t", f"{_A}br", _MATH):
+        properties = one.getparent().find(f"{_A}rPr")
         if one.tag == f"{_A}br":
-            yield "", "\n"
+            yield Run("", "\n")
         elif one.tag == _MATH:
-            yield "", f" {formula(one)} "
+            yield Run("", f" {formula(one)} ")
+        elif properties is None:
+            yield Run("", one.text or "")
         else:
-            properties = one.getparent().find(f"{_A}rPr")
-            struck = properties is not None and properties.get("strike", "noStrike") != "noStrike"
-            raised = properties is not None and properties.get("baseline", "0").rstrip("%").isdigit()
-            text = one.text or ""
-            if raised and properties is not None and properties.get("baseline", "0").strip("0%"):
-                text = raised_text(before, text)
-            before = text
-            is_unseen = bool(ground) and properties is not None and _colour(properties) == ground
-            yield "deleted" if struck else "hidden" if is_unseen else "", text
-
-
-def _cells(table: Any, asides: list[Aside]) -> Iterator[list[str]]:
-    """Row by row; the text of a merged cell stands in every row and column that it spans."""
-    merged: dict[tuple[int, int], str] = {}
-    for y, row in enumerate(table.rows):
-        cells: list[str] = []
-        for x, cell in enumerate(row.cells):
-            cell_properties = cell._tc.tcPr
-            ground = "" if cell_properties is None else _colour(cell_properties)
-            text = " ".join(_paragraphs(cell.text_frame, asides, ground))
-            if cell.is_merge_origin:
-                spanned = (
-                    (y + down, x + right) for down in range(cell.span_height) for right in range(cell.span_width)
-                )
-                merged |= dict.fromkeys(spanned, text)
-            cells.append(Merged(merged.get((y, x), "")) if cell.is_spanned else text)
-        yield cells
+            struck = properties.get("strike", "noStrike") != "noStrike"
+            is_unseen = bool(ground) and _colour(properties) == ground
+            height = properties.get("baseline", "0").rstrip("%")
+            kind: Kind = "deleted" if struck else "hidden" if is_unseen else ""
+            yield Run(kind, one.text or "", height.isdigit() and bool(height.strip("0")))
 
 
 def _colour(properties: etree._Element) -> str:

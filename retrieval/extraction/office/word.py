@@ -13,17 +13,16 @@ from pathlib import Path
 
 from lxml import etree
 
-from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.exhibits import is_table_caption
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, attached_parts
-from retrieval.extraction.markup import clean_text, raised_text, read_html
-from retrieval.extraction.office.archive import core_metadata, opened_archive, parse_part, relations
-from retrieval.extraction.office.drawings import chart_cells, diagram_lines, formula
+from retrieval.extraction.markup import clean_text, read_html
+from retrieval.extraction.office.archive import opened_office, parse_part, relations
+from retrieval.extraction.office.drawings import chart_cells, chart_text, diagram_lines, formula
 from retrieval.extraction.office.numbering import BULLET, Numbering, word_numbering
-from retrieval.extraction.parts import Block, Cells, Kind, Part, from_parts, remark_text, valid_text
+from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, stated_number, valid_text
 from retrieval.extraction.table_rows import Merged, text_rows
 from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
 
@@ -42,7 +41,6 @@ _PROPERTIES = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingD
 _WHAT = "Word document"
 _DOCUMENT = "word/document.xml"
 _MOST_SPANNED = 100  # columns
-_OLDER = "This is an old .doc file or a Word document with a password. Save it as .docx without one and retry."
 _SILENT = {f"{_W}{name}" for name in ("pPr", "rPr", "txbxContent", "instrText", "delInstrText", "sdtPr", "fldData")}
 _DELETED = {f"{_W}del", f"{_W}moveFrom", f"{_W}delText"}
 _BOX_SIGNS = dict.fromkeys(("F0FE", "F0FD", "F052", "F053"), TICKED) | dict.fromkeys(("F0A8", "F06F", "F0A3"), EMPTY)
@@ -64,45 +62,35 @@ class _Shared:
     """What the parts of one document have in common."""
 
     archive: zipfile.ZipFile
-    path: Path
-    limits: ExtractLimits
     styles: dict[str, _Style]
     numbering: Numbering
     notes: dict[str, etree._Element] = field(default_factory=dict)
     comments: dict[str, etree._Element] = field(default_factory=dict)
     tables: list[Cells] = field(default_factory=list)
     asides: list[Aside] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
     embedded: list[Attachment] = field(default_factory=list)
     commented: dict[str, list[str]] = field(default_factory=dict)
-    """By the id of a comment whose range is open: the text in it so far."""
+    """By the id of a comment: the text of its range so far."""
+    open_ranges: set[str] = field(default_factory=set)
 
 
 def extract_docx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """Text, tables, notes, comments, headers, footers and embedded files of a Word document. Raises ExtractError."""
-    with opened_archive(path, _WHAT, _OLDER) as archive:
-        names = set(archive.namelist())
-        if _DOCUMENT not in names:
-            raise ExtractError("The file is named .docx but is not a Word document.")
+    with opened_office(path, _WHAT, ".doc", _DOCUMENT) as (archive, metadata, notes):
         body = parse_part(archive, _DOCUMENT, _WHAT)
 
         def part(name: str) -> etree._Element | None:
-            return parse_part(archive, name, _WHAT) if name in names else None
+            return parse_part(archive, name, _WHAT) if name in archive.NameToInfo else None
 
-        shared = _Shared(
-            archive, path, limits, _styles(part("word/styles.xml")), word_numbering(part("word/numbering.xml"))
-        )
+        shared = _Shared(archive, _styles(part("word/styles.xml")), word_numbering(part("word/numbering.xml")))
         for kind in ("footnote", "endnote"):
             shared.notes |= {f"{kind} {one.get(f'{_W}id')}": one for one in _all(part(f"word/{kind}s.xml"), kind)}
         shared.comments = {one.get(f"{_W}id", ""): one for one in _all(part("word/comments.xml"), "comment")}
-        metadata = core_metadata(archive, _WHAT)
         blocks, pictures = split_pictures(_sections(body, shared))
-        inner = list(attached_parts(shared.embedded, path, limits, shared.remarks, "embedded file"))
-        if "word/vbaProject.bin" in names:
-            shared.remarks.append("The file holds macros: they were neither run nor read.")
+        inner = list(attached_parts(shared.embedded, path, limits, notes, "embedded file"))
     label = "the document" if inner else ""
     parts = [Part(label, blocks, tables=shared.tables, pictures=pictures, asides=shared.asides), *inner]
-    return from_parts(parts, metadata.get("title", ""), path, metadata, limits, shared.remarks)
+    return from_parts(parts, metadata.get("title", ""), path, metadata, limits, notes)
 
 
 def _all(root: etree._Element | None, name: str) -> Iterator[etree._Element]:
@@ -120,7 +108,7 @@ def _styles(root: etree._Element | None) -> dict[str, _Style]:
         kind: Kind = ""
         for style in reversed([stated[one] for one in chain]):
             name = _value(style, "name").lower()
-            named = int(name[8:]) if name.startswith("heading ") and name[8:].isdigit() else int(name == "title")
+            named = stated_number(name[8:], 0) if name.startswith("heading ") else int(name == "title")
             level = named or _outline_level(style) or level
             numbered = _numbered(style, numbered)
             kind = _kind_of(style.find(f"{_W}rPr"), kind)
@@ -239,27 +227,20 @@ class _Reader:
         listed: list[str] = []
         before = ""
         for child in elements:
+            is_paragraph = child.tag == f"{_W}p"
             beside: list[Block | Picture] = []
-            if child.tag == f"{_W}p":
-                level, text, is_item = self._paragraph(child, beside)
-                if text and is_item and not level:
-                    listed.append(text)
-                    if beside:
-                        yield 0, "\n".join(listed)
-                        listed = []
-                    yield from beside
-                    continue
-                before = text or before
-                if listed and (text or beside):
-                    yield 0, "\n".join(listed)
-                    listed = []
-                if text:
-                    yield level, text
-                yield from beside
-                continue
-            if listed:
+            level, text, is_item = self._paragraph(child, beside) if is_paragraph else (0, "", False)
+            if is_item:
+                listed.append(text)
+            if listed and (beside or not is_paragraph or (text and not is_item)):
                 yield 0, "\n".join(listed)
                 listed = []
+            if text and not is_item:
+                yield level, text
+                before = text
+            yield from beside
+            if is_paragraph:
+                continue
             if child.tag == f"{_W}tbl":
                 yield from self._table(child, before, in_cell)
                 before = ""
@@ -271,7 +252,7 @@ class _Reader:
             yield 0, "\n".join(listed)
 
     def _paragraph(self, paragraph: etree._Element, beside: list[Block | Picture]) -> tuple[int, str, bool]:
-        """Heading level, text with its automatic number, and whether it is an item of a list. What belongs beside it
+        """Heading level, text with its automatic number, and whether that is an item of a list. What belongs beside it
         (notes, comments, boxes, charts, pictures) is added to `beside`."""
         style = self.shared.styles.get(_value(paragraph, "pPr/pStyle"), _Style())
         level = _outline_level(paragraph) or style.level
@@ -287,7 +268,7 @@ class _Reader:
             text = f"{label} {text}" if label and not (level and label == BULLET) else text
         beside += [remark for one in runs.remarks if (remark := self.remark(*one)) is not None]
         beside += self.drawn(paragraph)
-        return level, text, numbered is not None
+        return level, text, bool(text) and numbered is not None and not level
 
     def _table(self, table: etree._Element, before: str, in_cell: bool) -> Iterator[Block | Picture]:
         beside: list[Block | Picture] = []
@@ -358,9 +339,8 @@ class _Reader:
                 named = next(drawing.iter(_PROPERTIES), None) if drawing is not None else None
                 yield Picture(self.shared.archive.read(target), "" if named is None else named.get("descr", ""))
             elif child.tag == _CHART and (root := self.part(target)) is not None:
-                title, rows = chart_cells(root)
-                self.shared.tables.append((title, rows))
-                yield 0, "\n".join(filter(None, [title, *text_rows(rows, named=1)]))
+                self.shared.tables.append(chart_cells(root))
+                yield 0, chart_text(self.shared.tables[-1])
             elif (
                 child.tag == _DIAGRAM and (root := self.part(self.parts.get(child.get(f"{_R}dm", ""), ""))) is not None
             ):
@@ -404,16 +384,15 @@ def _inside(element: etree._Element, tag: str) -> Iterator[etree._Element]:
 
 
 def _count(properties: etree._Element | None, name: str, otherwise: int) -> int:
-    stated = "" if properties is None else _value(properties, name)
-    return min(int(stated), _MOST_SPANNED) if stated.isdigit() and len(stated) < 5 else otherwise
+    return stated_number("" if properties is None else _value(properties, name), otherwise, _MOST_SPANNED)
 
 
 class _Runs:
     """The text of one paragraph, run by run, with why it is set aside."""
 
     def __init__(self, reader: _Reader, kind: Kind):
-        self.found: list[tuple[Kind, str]] = []
-        self._reader, self._kind = reader, kind
+        self.found: list[Run] = []
+        self._reader, self._kind, self._is_raised = reader, kind, False
         self._fields: list[list[str]] = []  # of every field that is open: its instruction, and "shown" behind that
         self.remarks: list[tuple[str, str, str]] = []
         """Kind and id of notes and comments, and what they are about."""
@@ -430,12 +409,9 @@ class _Runs:
                 style = "" if properties is None else _value(properties, "rStyle")
                 named = self._reader.shared.styles.get(style, _Style()).kind or self._kind
                 own = kind or _kind_of(properties, named) or ("hidden" if _is_white(child) else "")
-                raised = properties is not None and _value(properties, "vertAlign") == "superscript"
-                before, at = self._valid()[-8:], len(self.found)
+                self._is_raised = properties is not None and _value(properties, "vertAlign") == "superscript"
                 self.walk(child, own)
-                if raised and not own:
-                    added = "".join(text for _, text in self.found[at:])
-                    self.found[at:] = [("", raised_text(before, added))]
+                self._is_raised = False
             elif tag in _DELETED:
                 self.walk(child, "deleted") if tag != f"{_W}delText" else self._add("deleted", child.text or "")
             elif tag == f"{_W}sdt" and child.find(f"{_W}sdtPr/{_W}showingPlcHdr") is not None:
@@ -448,6 +424,7 @@ class _Runs:
 
     def _leaf(self, child: etree._Element, kind: Kind) -> None:
         tag = child.tag.removeprefix(_W) if isinstance(child.tag, str) else ""
+        shared, identity = self._reader.shared, child.get(f"{_W}id", "")
         if tag == "t":
             self._add(kind, child.text or "")
         elif tag in ("tab", "ptab"):
@@ -461,17 +438,16 @@ class _Runs:
         elif tag == "fldChar":
             self._field(child, kind)
         elif tag in ("footnoteReference", "endnoteReference"):
-            self.remarks.append((tag.removesuffix("Reference"), child.get(f"{_W}id", ""), self._valid()))
+            self.remarks.append((tag.removesuffix("Reference"), identity, self._valid()))
         elif tag == "commentRangeStart":
-            self._reader.shared.commented[child.get(f"{_W}id", "")] = []
+            shared.commented[identity] = []
+            shared.open_ranges.add(identity)
         elif tag == "commentReference":
-            identity = child.get(f"{_W}id", "")
-            words = self._reader.shared.commented.pop(identity, None)
+            words = shared.commented.pop(identity, None)
+            shared.open_ranges.discard(identity)
             self.remarks.append(("comment", identity, self._valid() if words is None else "".join(words)))
         elif tag == "commentRangeEnd":
-            identity = child.get(f"{_W}id", "")
-            about = "".join(self._reader.shared.commented.get(identity, []))
-            self._reader.shared.commented[identity] = _Closed([about])
+            shared.open_ranges.discard(identity)
 
     def _field(self, child: etree._Element, kind: Kind) -> None:
         """A field begins, shows its result or ends; of older forms, what was chosen or ticked is in its data."""
@@ -482,8 +458,7 @@ class _Runs:
             box = child.find(f"{_W}ffData/{_W}checkBox")
             if choices is not None:
                 entries = [one.get(f"{_W}val", "") for one in choices.findall(f"{_W}listEntry")]
-                stated = _value(choices, "result") or _value(choices, "default") or "0"
-                chosen = int(stated) if stated.isdigit() and len(stated) < 4 else 0
+                chosen = stated_number(_value(choices, "result") or _value(choices, "default"), 0)
                 self._add(kind, entries[chosen] if chosen < len(entries) else "")
             elif box is not None:
                 last = box.find(f"{_W}checked")
@@ -498,15 +473,9 @@ class _Runs:
     def _add(self, kind: Kind, text: str) -> None:
         if any(shown and field.upper().split()[:1] in _PAGE_FIELDS for field, shown in self._fields):
             return
-        self.found.append((kind, text))
-        if not kind:
-            for range_ in self._reader.shared.commented.values():
-                if not isinstance(range_, _Closed):
-                    range_.append(text)
+        self.found.append(Run(kind, text, self._is_raised))
+        for identity in () if kind else self._reader.shared.open_ranges:
+            self._reader.shared.commented[identity].append(text)
 
     def _valid(self) -> str:
-        return "".join(text for kind, text in self.found if not kind)
-
-
-class _Closed(list[str]):
-    """The text of a comment's range that has ended."""
+        return valid_text(self.found, [])

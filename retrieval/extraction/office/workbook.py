@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS
+from openpyxl.utils import column_index_from_string
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
-from retrieval.extraction.markup import clean_text, raised_text
-from retrieval.extraction.office.archive import (
-    core_metadata,
-    iterate_part,
-    opened_archive,
-    parse_part,
-    refuse_declarations,
-    relations,
-)
-from retrieval.extraction.office.drawings import chart_cells, drawn_text
+from retrieval.extraction.markup import clean_text
+from retrieval.extraction.office.archive import iterate_part, opened_office, parse_part, refuse_declarations, relations
+from retrieval.extraction.office.drawings import chart_cells, chart_text, drawn_text
 from retrieval.extraction.office.number_formats import shown_number
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
-from retrieval.extraction.parts import Kind, too_long, valid_text
-from retrieval.extraction.table_rows import Merged, text_rows
+from retrieval.extraction.parts import Run, too_long, valid_text
+from retrieval.extraction.table_rows import Merged
 
 _WHAT = "Excel workbook"
-_OLDER = "This is an old .xls file or an Excel workbook with a password. Save it as .xlsx without one and retry."
-_MACROS = "xl/vbaProject.bin"
+_BOOK = "xl/workbook.xml"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _REFERENCE = re.compile(r"(?:'((?:[^']|'')+)'!|([\w.]+)!)?\$?([A-Z]{1,3})\$?(\d{1,7})")
@@ -68,36 +62,29 @@ class _Sheet:
 def extract_xlsx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The rows of every sheet of a workbook with comments, text boxes and charts; what is hidden is set aside. Raises
     ExtractError."""
-    with opened_archive(path, _WHAT, _OLDER) as archive:
-        names = archive.namelist()
-        if not any(name.startswith("xl/") for name in names):
-            raise ExtractError("The file is named .xlsx but is not an Excel workbook.")
+    with opened_office(path, _WHAT, ".xls", _BOOK) as (archive, metadata, notes):
         refuse_declarations(archive, _WHAT)
         try:
-            book = _Workbook(archive, limits)
-            metadata = core_metadata(archive, _WHAT)
+            book = _Workbook(archive, limits, notes)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ExtractError(f"The {_WHAT} is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
-        if _MACROS in names:
-            book.notes.append("The workbook holds macros: they were neither run nor read.")
-    document = from_sheets(book.sheets(), metadata.get("title", ""), path, metadata, limits, (), book.asides)
-    return replace(document, notes=tuple(book.notes))
+    sheets = list(book.sheets())
+    return from_sheets(sheets, metadata.get("title", ""), path, metadata, limits, notes, book.asides)
 
 
 class _Workbook:
     """All sheets of a workbook, whose cells may name each other."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: ExtractLimits):
-        self._archive, self._limits = archive, limits
-        self.notes: list[str] = []
+    def __init__(self, archive: zipfile.ZipFile, limits: ExtractLimits, notes: list[str]):
+        self._archive, self._limits, self._notes = archive, limits, notes
         self.asides: list[Aside] = []
         self._characters = 0
-        root = parse_part(archive, "xl/workbook.xml", _WHAT)
+        root = parse_part(archive, _BOOK, _WHAT)
         properties = root.find("{*}workbookPr")
         self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
         self._formats = self._read_formats()
         self._strings = list(self._read_strings())
-        parts = relations(archive, "xl/workbook.xml", _WHAT)
+        parts = relations(archive, _BOOK, _WHAT)
         self._sheets: list[_Sheet] = []
         for one in root.iter("{*}sheet"):
             name = parts.get(one.get(f"{_R}id", ""), "")
@@ -118,19 +105,14 @@ class _Workbook:
         fills = list(root.iterfind("{*}fills/{*}fill"))
         found = []
         for one in root.iterfind("{*}cellXfs/{*}xf"):
-            font, fill = (
-                among[int(number)] if (number := one.get(name, "0")).isdigit() and int(number) < len(among) else None
-                for among, name in ((fonts, "fontId"), (fills, "fillId"))
-            )
-            code = codes.get(one.get("numFmtId", "0"), "")
-            found.append(
-                _Format(code)
-                if font is None
-                else _Format(code, _is_on(font, "b"), _is_on(font, "strike"), _is_ground(font, fill))
-            )
+            font, fill = _numbered(fonts, one.get("fontId", "0")), _numbered(fills, one.get("fillId", "0"))
+            format_ = _Format(codes.get(one.get("numFmtId", "0"), ""))
+            if font is not None:
+                format_ = _Format(format_.code, _is_on(font, "b"), _is_on(font, "strike"), _is_ground(font, fill))
+            found.append(format_)
         return found
 
-    def _read_strings(self) -> Iterator[list[tuple[Kind, str]]]:
+    def _read_strings(self) -> Iterator[list[Run]]:
         """The texts that cells share, run by run."""
         if "xl/sharedStrings.xml" in self._archive.NameToInfo:
             for one in iterate_part(self._archive, "xl/sharedStrings.xml", _WHAT, ("si",)):
@@ -138,7 +120,7 @@ class _Workbook:
 
     def _read(self, sheet: _Sheet, part: str) -> None:
         hidden_columns: set[int] = set()
-        unseen: dict[int, list[tuple[int, str]]] = {}
+        unseen: list[int] = []
         filtered, number = False, -1
         merged: list[str] = []
         coloured = self._tables(part)
@@ -159,7 +141,7 @@ class _Workbook:
                 number = int(stated) - 1 if stated.isdigit() else number + 1
                 self._read_row(sheet, number, one)
                 if one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
-                    unseen[number] = []
+                    unseen.append(number)
         if not filtered:
             for row in unseen:
                 self._hide([text for _, text in sorted(sheet.rows.pop(row, {}).items())])
@@ -190,8 +172,7 @@ class _Workbook:
         for cell in row.iterfind("{*}c"):
             found = _CELL.fullmatch(cell.get("r", ""))
             column = _column(found[1]) if found else column + 1
-            style = cell.get("s", "0")
-            format_ = self._formats[int(style)] if style.isdigit() and int(style) < len(self._formats) else _Format()
+            format_ = _numbered(self._formats, cell.get("s", "0")) or _Format()
             text = self._text(cell, format_)
             if not text and (formula := cell.find("{*}f")) is not None and (formula.text or "").strip():
                 text = "=" + clean_text(formula.text or "").strip()
@@ -210,7 +191,7 @@ class _Workbook:
     def _text(self, cell: etree._Element, format_: _Format) -> str:
         """What a cell shows; what is struck out is set aside."""
         kind, value = cell.get("t", "n"), cell.findtext("{*}v")
-        runs: list[tuple[Kind, str]] = []
+        runs: list[Run] = []
         if kind == "s" and value is not None:
             runs = self._strings[int(value)]
         elif kind == "inlineStr":
@@ -218,16 +199,16 @@ class _Workbook:
         elif value is None or value == "":
             return ""
         elif kind == "b":
-            runs = [("", "TRUE" if value in ("1", "true") else "FALSE")]
+            runs = [Run("", "TRUE" if value in ("1", "true") else "FALSE")]
         elif kind == "d":
-            runs = [("", value.removesuffix("T00:00:00").replace("T", " "))]
+            runs = [Run("", value.removesuffix("T00:00:00").replace("T", " "))]
         elif kind == "n":
             shown = self._number(value, format_.code)
-            runs = [("", shown) if shown else ("hidden", value)]
+            runs = [Run("", shown) if shown else Run("hidden", value)]
         else:
-            runs = [("", value)]
+            runs = [Run("", value)]
         if format_.struck:
-            runs = [("deleted", text) for _, text in runs]
+            runs = [Run("deleted", run.text) for run in runs]
         return clean_text(valid_text(runs, self.asides)).strip()
 
     def _number(self, value: str, code: str) -> str:
@@ -261,7 +242,7 @@ class _Workbook:
             if "threadedComment" in name or ("comments" in name.lower() and name.endswith(".xml") and not threads):
                 for one in parse_part(self._archive, name, _WHAT).iter("{*}comment", "{*}threadedComment"):
                     found = _CELL.fullmatch(one.get("ref", ""))
-                    words = "".join(text for _, text in _runs(one)) or one.findtext("{*}text") or ""
+                    words = "".join(run.text for run in _runs(one)) or one.findtext("{*}text") or ""
                     words = " ".join(clean_text(_THREADED.sub("", words)).split())
                     if words:
                         row, column = (int(found[2]) - 1, _column(found[1])) if found else (0, 0)
@@ -274,8 +255,7 @@ class _Workbook:
                 for chart in root.iter("{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"):
                     target = targets.get(chart.get(f"{_R}id", ""), "")
                     if target in self._archive.NameToInfo:
-                        title, rows = chart_cells(parse_part(self._archive, target, _WHAT))
-                        sheet.beside.append("\n".join(filter(None, [title, *text_rows(rows, named=1)])))
+                        sheet.beside.append(chart_text(chart_cells(parse_part(self._archive, target, _WHAT))))
 
     def _resolve(self) -> None:
         """Put in place of a formula that only names another cell what stands there; count the others."""
@@ -297,14 +277,14 @@ class _Workbook:
                 else:
                     without += 1
         if without:
-            self.notes.append(f"{without:,} formulas have no stored result: the formulas themselves are shown.")
+            self._notes.append(f"{without:,} formulas have no stored result: the formulas themselves are shown.")
 
     def sheets(self) -> Iterator[Sheet]:
         """Those that are shown; the others are set aside."""
         for sheet in self._sheets:
             beside = [text for text in sheet.beside if text.strip()]
             if not sheet.shown:
-                self.notes.append(f"The sheet {sheet.name} is hidden in the workbook.")
+                self._notes.append(f"The sheet {sheet.name} is hidden in the workbook.")
                 lines = ["\t".join(cells.values()) for _, cells in sorted(sheet.rows.items()) if cells]
                 comments = [text for texts in sheet.comments.values() for _, text in texts]
                 if lines or beside or comments:
@@ -316,6 +296,11 @@ class _Workbook:
             ]
             beside = [*(f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts), *beside]
             yield Sheet(f"sheet {sheet.name}", rows, beside=beside)
+
+
+def _numbered(among: Sequence[Any], number: str) -> Any | None:
+    """The one with that number, from 0."""
+    return among[int(number)] if number.isdigit() and int(number) < len(among) else None
 
 
 def _area(reference: str) -> tuple[int, int, int, int] | None:
@@ -353,9 +338,9 @@ def _is_on(font: etree._Element, name: str) -> bool:
     return found is not None and found.get("val", "1") not in ("0", "false")
 
 
-def _runs(element: etree._Element) -> list[tuple[Kind, str]]:
+def _runs(element: etree._Element) -> list[Run]:
     """The texts of an element with rich text, without the reading aids of Japanese."""
-    runs: list[tuple[Kind, str]] = []
+    runs: list[Run] = []
     for one in element.iter("{*}t"):
         parent = one.getparent()
         if parent is None or etree.QName(parent).localname == "rPh":
@@ -363,15 +348,11 @@ def _runs(element: etree._Element) -> list[tuple[Kind, str]]:
         properties = parent.find("{*}rPr")
         struck = properties is not None and _is_on(properties, "strike")
         raised = None if properties is None else properties.find("{*}vertAlign")
-        text = one.text or ""
-        if raised is not None and raised.get("val") == "superscript":
-            text = raised_text("".join(valid for kind, valid in runs if not kind)[-8:], text)
-        runs.append(("deleted" if struck else "", text))
+        is_raised = raised is not None and raised.get("val") == "superscript"
+        runs.append(Run("deleted" if struck else "", one.text or "", is_raised))
     return runs
 
 
 def _column(letters: str) -> int:
-    number = 0
-    for letter in letters:
-        number = number * 26 + ord(letter) - ord("A") + 1
+    number: int = column_index_from_string(letters)
     return number - 1

@@ -6,6 +6,7 @@ The caller does not trust the worker (it read a possibly hostile file): sizes, s
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -30,7 +31,9 @@ AHEAD = "--ahead"
 """Argument of a worker that is started before there is a request for it."""
 EXIT_IDLE = 75
 """Exit status of a worker that got no request."""
-IMAGE = "page.png"
+FORKS = sys.platform == "linux"
+"""Whether a process that waits forks those that serve: elsewhere libraries may not survive it."""
+IMAGE, COMPLAINT = "page.png", "complaint.txt"
 _RESULT, _TEXT, _ARRAYS, _PROGRESS = "result.json", "text.txt", "places.npz", "progress.json"
 _RESULT_BYTES, _PROGRESS_BYTES = 64 << 20, 200
 _PICTURES, _LARGEST_PICTURE = "pictures", 8 << 20

@@ -2,7 +2,7 @@
 
 Starting a process takes a quarter of a second, reading a short text or drawing a page a hundredth. So one process is
 kept waiting for up to a minute; it knows nothing of other files. On Linux it does not serve the request itself but
-forks the process that does, and waits for the next one (`starter.py`).
+forks the process that does, and waits for the next one (`worker.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.extraction.process.admission import CHECK_SECONDS, Admission
-from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE
-from retrieval.extraction.process.starter import COMPLAINT, FORKS
+from retrieval.extraction.process.ipc import AHEAD, COMPLAINT, EXIT_IDLE, FORKS
 
 _COMPLAINT_BYTES = 64 << 10
 _ROOT = Path(__file__).resolve().parents[3]

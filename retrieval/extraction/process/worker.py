@@ -2,30 +2,51 @@
 
 Started by `retrieval.extraction.process.sandbox` as `python -m retrieval.extraction.process.worker`. The request is
 JSON on standard input (never in the arguments, which other users can list: it may hold a password); the result is files
-in a folder. Started ahead of any request on Linux, it forks such a process for each one (`starter.py`).
+in a folder.
+
+Started ahead of any request on Linux, where libraries survive a fork, it imports everything and forks such a process
+for each one, which takes a hundredth of a start:
+
+- It never looks at a request: the forked process reads it, and ends with its file. So nothing of one file (its text,
+  its password, what a hostile one did to its reader) is there when the next one is read.
+- One request at a time; whoever wants more has more of them. It has no threads, which a fork would lose.
+- A line on standard output is the exit status of the process that served the request; what that wrote to standard error
+  is in `COMPLAINT` in the folder of the request.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
+import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ExtractError, NothingToRead
-from retrieval.extraction.formats import FORMATS, PDF, format_of
+from retrieval.extraction.formats import FORMATS, PDF, format_of, function_named
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.office.older import convert
-from retrieval.extraction.process.ipc import AHEAD, EXIT_IDLE, IMAGE, teller, write_document, write_result
-from retrieval.extraction.process.starter import FORKS, serve_many
+from retrieval.extraction.process.ipc import (
+    AHEAD,
+    COMPLAINT,
+    EXIT_IDLE,
+    FORKS,
+    IMAGE,
+    teller,
+    write_document,
+    write_result,
+)
 
 _PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_NO_REQUEST = 76  # exit status of a forked process whose caller has closed its end
 NICENESS = 5  # a document's text is less urgent than an answer or a page's image
 
 
@@ -77,6 +98,64 @@ def _import_everything() -> None:
 
     for each in FORMATS:
         function_named(each.extractor)
+
+
+def serve_many(serve: Callable[[dict[str, Any]], object], patience_seconds: float) -> None:
+    """Serve one request after the other until none came for so long, or the caller has ended."""
+    caller, starter = os.getppid(), os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # waited for below
+    gc.freeze()  # so that forked processes do not copy what is never freed
+    while select.select([0], [], [], patience_seconds)[0] and (child := _fork(serve, starter)):
+        status = _ended(child, caller)
+        if status is None or os.WIFEXITED(status) and os.WEXITSTATUS(status) == _NO_REQUEST:
+            return
+        os.write(1, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _fork(serve: Callable[[dict[str, Any]], object], starter: int) -> int:
+    """The process id of the child, which reads its request from standard input and never returns."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        line = _request()
+        if not line:
+            os._exit(_NO_REQUEST)
+        request = json.loads(line)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1):  # what the starter and its caller say to each other
+            os.dup2(nothing, standard)
+        os.dup2(os.open(Path(request["folder"]) / COMPLAINT, os.O_WRONLY | os.O_CREAT, 0o600), 2)
+        serve(request | {"caller": starter})
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _request() -> bytes:
+    """One line, or nothing at the end of standard input."""
+    parts = [os.read(0, 1 << 16)]
+    while parts[-1] and not parts[-1].endswith(b"\n"):
+        parts.append(os.read(0, 1 << 16))
+    return b"".join(parts)
+
+
+def _ended(child: int, caller: int) -> int | None:
+    """Wait status of the child; None if the caller has ended, and the child with it."""
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        if os.getppid() != caller:
+            os.kill(child, signal.SIGKILL)
+            return None
+        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_SECONDS)
 
 
 def _exit_with_caller(caller: int) -> None:
@@ -147,12 +226,6 @@ def _unlock(request: dict[str, Any], folder: Path, limits: ExtractLimits) -> dic
 
 
 _TASKS = {"extract": _extract, "convert": _convert, "recognise": _recognise, "render": _render, "unlock": _unlock}
-
-
-def function_named(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
 
 
 def _restrict(limits: ExtractLimits) -> None:

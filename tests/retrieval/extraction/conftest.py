@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from retrieval.extraction import extract
+from retrieval.extraction.process.ipc import FORKS
 from retrieval.extraction.process.sandbox import Sandbox
-from retrieval.extraction.process.starter import FORKS
 
 
 class OneByOne(Sandbox):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.extract import ExtractLimits
-from retrieval.extraction.formats import format_of
-from retrieval.extraction.process.worker import function_named
+from retrieval.extraction.formats import format_of, function_named
 from tests.retrieval.packed import repacked
 
 SMALL = ExtractLimits(characters=20_000)

@@ -16,8 +16,15 @@ from PIL import Image, ImageDraw, ImageFont
 from app.cli.ingest import files_below
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
-from retrieval.extraction.formats import FORMATS, HEAD_BYTES, OLDER, format_of, formats_here, suffixes_here
-from retrieval.extraction.process.worker import function_named
+from retrieval.extraction.formats import (
+    FORMATS,
+    HEAD_BYTES,
+    OLDER,
+    format_of,
+    formats_here,
+    function_named,
+    suffixes_here,
+)
 from tests.app.api_client import opened, send
 from tests.app.serving import settings_for
 from tests.app.small_library import without_model

@@ -10,10 +10,9 @@ import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits, extract
-from retrieval.extraction.formats import format_of, suffixes_here
+from retrieval.extraction.formats import format_of, function_named, suffixes_here
 from retrieval.extraction.markup import extract_text
 from retrieval.extraction.office.word import extract_docx
-from retrieval.extraction.process.worker import function_named
 from tests.retrieval.extraction.reading import SMALL, read, written
 from tests.retrieval.packed import repacked
 

@@ -19,9 +19,8 @@ from pypdf.generic import ArrayObject, ByteStringObject, DictionaryObject, NameO
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
-from retrieval.extraction.process.ipc import EXIT_IDLE
+from retrieval.extraction.process.ipc import EXIT_IDLE, FORKS
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.process.starter import FORKS
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 from tests.waiting import until
 

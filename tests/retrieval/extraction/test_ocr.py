@@ -72,12 +72,17 @@ def mixed(tmp_path_factory) -> Path:
 
 def test_only_pages_without_text_are_recognised_and_their_words_have_boxes(mixed, tmp_path, monkeypatch):
     told: list[ExtractProgress] = []
-    stages, watched = [], reading._watched
-    monkeypatch.setattr(reading, "_watched", lambda at, stage, *more: stages.append(stage) or watched(at, stage, *more))
+    stages, reads = [], reading._extract
+
+    def noted(*arguments, stage=EXTRACTING):
+        stages.append(stage)
+        return reads(*arguments, stage=stage)
+
+    monkeypatch.setattr(reading, "_extract", noted)
     document = extract(mixed, kept=tmp_path, watch=told.append)
     assert all(words in document.text for words in WORDS)
     assert {(one.done, one.total) for one in told if one.stage == RECOGNISING} == {(0, 1)}
-    assert stages == [EXTRACTING, RECOGNISING, ARRANGING], "it is not told as if all began anew"
+    assert stages == [EXTRACTING, ARRANGING], "it is not told as if all began anew"
     assert [page.note for page in document.pages[:2]] == ["", ""]
     assert "page 2 was recognised in pictures (OCR)" in " ".join(document.notes)
     start = document.text.index("1951")

@@ -127,6 +127,12 @@ def test_locked_empty_and_endless_opendocument_texts_are_refused_and_repeated_ce
     assert len(read(odt(tmp_path, table)).text) < 500
 
 
+def test_a_number_that_a_file_states_and_that_is_none_counts_as_one(tmp_path):
+    cell = "<table:table-cell table:number-columns-repeated='\u00b2'><text:p>Pier</text:p></table:table-cell>"
+    table = f"<table:table table:name='A'><table:table-row>{cell}</table:table-row></table:table>"
+    assert read(odt(tmp_path, table, "made.ods", kind="spreadsheet")).text == "Pier"
+
+
 def test_macros_of_an_opendocument_text_are_neither_run_nor_read(tmp_path):
     path = repacked(odt(tmp_path), {}, {"Basic/Standard/Module1.xml": b"Sub Main Shell"})
     document = read(path)

@@ -143,7 +143,7 @@ def test_macros_are_neither_run_nor_read(tmp_path):
     path = repacked(workbook(tmp_path), {}, {"xl/vbaProject.bin": b"\xd0\xcf Sub Auto_Open() Shell"}, "macros.xlsm")
     document = extract(path)
     assert "Shell" not in document.text and "Pier" in document.text
-    assert document.notes == ("The workbook holds macros: they were neither run nor read.",)
+    assert document.notes == ("The file holds macros: they were neither run nor read.",)
 
 
 def entity(xml: bytes) -> bytes:

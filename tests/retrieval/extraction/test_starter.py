@@ -17,8 +17,8 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process import sandbox as sandboxes
+from retrieval.extraction.process.ipc import COMPLAINT, FORKS
 from retrieval.extraction.process.sandbox import Caller, Sandbox
-from retrieval.extraction.process.starter import COMPLAINT, FORKS
 from tests.retrieval.extraction.test_limits import slow_pdf
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SERVES = """
 import json, os, time
 from pathlib import Path
-from retrieval.extraction.process.starter import serve_many
+from retrieval.extraction.process.worker import serve_many
 seen = []
 def serve(request):
     seen.append(request["password"])
@@ -90,6 +90,7 @@ def test_one_that_fails_or_crashes_says_so_and_the_next_is_served(ask: Asking) -
 
 
 def test_one_that_takes_too_long_is_ended_with_its_starter(ask: Asking, forking: Sandbox, tmp_path: Path) -> None:
+    assert ask("first") == (0, "")  # its starter has started
     with pytest.raises(subprocess.TimeoutExpired):
         ask("slow", "time.sleep(600)", seconds=1.0)
     assert forking._waiting is None and all(gone(process) for process in noted(tmp_path / "slow")[:2])
