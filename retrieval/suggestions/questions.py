@@ -330,6 +330,20 @@ def _as_within(sentence: str, words: list[str]) -> list[str]:
 
 
 Made = tuple[str, str] | None
+"""A question and its subject."""
+
+
+def _asking(pattern: re.Pattern[str], question: str, avoided: frozenset[str] = frozenset()) -> Callable[[str], Made]:
+    """Makes `question` of a sentence with a clear subject, unless one of the words `avoided` is in the `rest` of it."""
+
+    def make(sentence: str) -> Made:
+        found = pattern.match(sentence)
+        subject = _subject(found) if found else None
+        if found is None or subject is None or set(found["rest"].casefold().split()) & avoided:
+            return None
+        return question.format(verb=found["verb"], subject=subject, rest=found["rest"]), subject
+
+    return make
 
 
 def _what_is(sentence: str) -> Made:
@@ -344,20 +358,6 @@ def _what_is(sentence: str) -> Made:
         return None
     plural = found["verb"].startswith("are") or found["verb"] == "refer to"
     return f"What {'are' if plural else 'is'} {subject}?", subject
-
-
-def _when(sentence: str) -> Made:
-    found = _WHEN.match(sentence)
-    subject = _subject(found) if found else None
-    return None if found is None or subject is None else (f"When {found['verb']} {subject} {found['rest']}?", subject)
-
-
-def _what_for(sentence: str) -> Made:
-    found = _PURPOSE.match(sentence)
-    subject = _subject(found) if found else None
-    return (
-        None if found is None or subject is None else (f"What {found['verb']} {subject} {found['rest']} for?", subject)
-    )
 
 
 def _what_aim(sentence: str) -> Made:
@@ -381,20 +381,6 @@ def _who(sentence: str) -> Made:
     if found is None or set(found["rest"].casefold().split()) & word_class("pointing") - {"that"}:
         return None
     return f"Who {found['rest']}?", found["rest"]
-
-
-def _what_responsible(sentence: str) -> Made:
-    found = _RESPONSIBLE.match(sentence)
-    subject = _subject(found) if found else None
-    return None if found is None or subject is None else (f"What {found['verb']} {subject} responsible for?", subject)
-
-
-def _why(sentence: str) -> Made:
-    found = _WHY.match(sentence)
-    subject = _subject(found) if found else None
-    if found is None or subject is None or set(found["rest"].casefold().split()) & word_class("unclear"):
-        return None
-    return f"Why {found['verb']} {subject} {found['rest']}?", subject
 
 
 def _what_does(sentence: str) -> Made:
@@ -421,13 +407,13 @@ def _stands_for(sentence: str) -> Made:
 
 
 _KINDS: tuple[tuple[str, float, Callable[[str], Made]], ...] = (
-    ("why", 1.0, _why),
+    ("why", 1.0, _asking(_WHY, "Why {verb} {subject} {rest}?", word_class("unclear"))),
     ("what aim", 1.2, _what_aim),
     ("how many", 1.1, _how_many),
     ("who", 1.1, _who),
-    ("what responsible", 1.0, _what_responsible),
-    ("when", 1.0, _when),
-    ("what for", 1.0, _what_for),
+    ("what responsible", 1.0, _asking(_RESPONSIBLE, "What {verb} {subject} {rest} for?")),
+    ("when", 1.0, _asking(_WHEN, "When {verb} {subject} {rest}?")),
+    ("what for", 1.0, _asking(_PURPOSE, "What {verb} {subject} {rest} for?")),
     ("what is", 1.0, _what_is),
     ("what does", 0.9, _what_does),
     ("stands for", 0.5, _stands_for),
