@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -282,7 +282,9 @@ def set_(
     with call.library(backup=True) as library:
         for key, properties in rows:
             try:
-                found = _set(library, key, properties)
+                found = find_document(library, key)
+                if properties:
+                    found = library.documents.set_properties(found.id, properties)
             except CairnError as error:
                 if rows_of is None:
                     raise
@@ -306,11 +308,6 @@ def tag(
         kept = [one for one in found.properties.get("tag", ()) if one.casefold() not in {t.casefold() for t in tags}]
         changed = library.documents.set_properties(found.id, {"tag": kept if remove else [*kept, *tags]})
     _write_properties(call, changed)
-
-
-def _set(library: Library, key: str, properties: Mapping[str, Sequence[str]]) -> Document:
-    found = find_document(library, key)
-    return library.documents.set_properties(found.id, properties) if properties else found
 
 
 def _assigned(assignments: Sequence[str]) -> dict[str, list[str]]:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from model.checkpoint.chat_model import ChatModel
+from model.errors import ModelError
 from model.inference.generate import Sampling
 from model.inference.stored_prefix import (
     AssembledPrompt,
@@ -287,7 +288,6 @@ class LocalWriter:
     def loaded(self) -> LoadedWriter:
         """The checkpoint with its memory. Raises `WriterError`."""
         from model.checkpoint.load import load_chat_model
-        from model.errors import ModelError
 
         with self._lock:
             if self._loaded is None:
@@ -322,8 +322,6 @@ class LocalWriter:
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """See `Writer.write`."""
-        from model.errors import ModelError
-
         loaded = self.loaded()
         try:
             return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
@@ -332,8 +330,6 @@ class LocalWriter:
 
     def prefetch(self, passages: Sequence[WriterPassage]) -> int:
         """Read and store passages before anybody asks; returns how many were new. Raises as `write`."""
-        from model.errors import ModelError
-
         loaded, new = self.loaded(), 0
         try:
             for passage in passages:
