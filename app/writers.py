@@ -49,10 +49,10 @@ def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable
     """A function that opens the writer of that name, with device and time limit of the settings. `key`: `key_of`."""
 
     def open_() -> Writer:
-        from retrieval.writers.opening import WriterSpec, open_writer
+        from retrieval.writers.opening import open_writer
 
-        spec = WriterSpec(
-            name=name,
+        return open_writer(
+            name,
             home=settings.home,
             key=key_of(settings, name, key),
             timeout_seconds=settings.writer_timeout,
@@ -62,7 +62,6 @@ def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable
             device=None if settings.device == "auto" else settings.device,
             dtype=None if settings.dtype == "auto" else settings.dtype,
         )
-        return open_writer(spec)
 
     return open_
 

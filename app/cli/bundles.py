@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +56,7 @@ def import_library(
             collection=collection,
             reingest=reingest,
             on_checked=lambda documents: tell(f"{documents:,} documents, all as they were exported."),
-            run_job=job_reader(library, sys.stderr),
+            run_job=job_reader(library),
         )
         for imported in importing:
             count += 1

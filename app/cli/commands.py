@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 import app
 from app.cli import bundles, ingest, library, maintenance, questions, serve, sync, users, work
-from app.cli.options import GlobalOptions, HomeOption, ModelOption, command
+from app.cli.options import HomeOption, ModelOption, command
 from app.cli.output import tell, user_message
 
 INTERRUPTED = 130
@@ -63,7 +63,7 @@ def options(
     ),
 ) -> None:
     """Ask questions of your own documents, and see the passages that the answer comes from."""
-    context.obj = GlobalOptions(home, model)
+    context.obj = home, model  # those behind the command's name win
 
 
 def _version() -> None:

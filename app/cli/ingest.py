@@ -10,20 +10,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from app.cli.options import (
-    Call,
-    IntoCollectionOption,
-)
+from app.cli.options import Call, IntoCollectionOption
 from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
+from model.errors import ModelError
 from retrieval.errors import MemoryMismatch
 from retrieval.types.records import ALREADY_STORED, Job
+from storage.errors import CatalogueUnavailable
 
 if TYPE_CHECKING:
     from retrieval.ingest.intake import BucketSource, FileSource
@@ -51,17 +49,16 @@ def progress_line(job: Job, width: int) -> str:
 
 
 class ProgressBar:
-    """Redraws one line of a terminal, at most ten times a second. On anything else than a terminal it draws nothing."""
+    """Redraws one line of stderr, at most ten times a second. Where that is no terminal it draws nothing."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-        self._live = stream.isatty()
+    def __init__(self) -> None:
+        self._stream = sys.stderr
         self._drawn_at = float("-inf")
         self._length = 0
 
     def show(self, job: Job) -> None:
         now = time.monotonic()
-        if not self._live or now - self._drawn_at < REDRAW_SECONDS:
+        if not self._stream.isatty() or now - self._drawn_at < REDRAW_SECONDS:
             return
         line = progress_line(job, shutil.get_terminal_size().columns)
         self._stream.write("\r" + line.ljust(self._length))
@@ -79,13 +76,6 @@ WATCH_SECONDS = 0.3
 GOOD = frozenset({"done", "already stored"})
 
 
-class OcrChoice(StrEnum):
-    """Whether text in pictures is recognised."""
-
-    AUTO = "auto"
-    OFF = "off"
-
-
 def ingest(
     call: Call,
     paths: Annotated[
@@ -95,7 +85,7 @@ def ingest(
     collection: IntoCollectionOption = None,
     password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,
     ocr: Annotated[
-        OcrChoice | None,
+        Literal["auto", "off"] | None,
         typer.Option("--ocr", show_default=False, help="Recognise text in pictures (or CAIRN_OCR; default: auto)."),
     ] = None,
     workers: Annotated[
@@ -196,16 +186,16 @@ def ingest_one(
     if not isinstance(job, Job):
         return job
     try:
-        return row_of_job(job_reader(library, sys.stderr)(job), source.name)
+        return row_of_job(job_reader(library)(job), source.name)
     except Exception as error:
         return _failure(source.name, error)
 
 
-def job_reader(library: Library, stream: TextIO) -> Callable[[Job], Job]:
-    """Runs a job to its end, with a line on `stream` that shows how far it is."""
+def job_reader(library: Library) -> Callable[[Job], Job]:
+    """Runs a job to its end, with a line on stderr that shows how far it is."""
 
     def read(job: Job) -> Job:
-        bar = ProgressBar(stream)
+        bar = ProgressBar()
         try:
             while job.active:
                 job = library.jobs.run(job.id, on_progress=bar.show)
@@ -246,21 +236,13 @@ def _read_by_workers(library: Library, handed_in: Sequence[Job | dict[str, Any]]
 
 
 def _failure(source: str, error: Exception) -> dict[str, Any]:
-    """Raises the error again if the next file would fail in the same way, or if it is unknown."""
+    """The row of a file that never became a job. Raises the error again if it is unknown, or if the next file would
+    fail in the same way: model, memory or catalogue are at fault, not the file."""
     message = user_message(error)
-    if message is None or concerns_every_file(error):
+    if message is None or isinstance(error, (MemoryMismatch, SettingsError, CatalogueUnavailable, ModelError)):
         raise error
-    return row_of_failure(source, message)
-
-
-def concerns_every_file(error: Exception) -> bool:
-    """True if the next file would fail in the same way: model, memory or catalogue are at fault, not the file."""
-    from storage.errors import CatalogueUnavailable
-
-    model_errors = sys.modules.get("model.errors")
-    return isinstance(error, (MemoryMismatch, SettingsError, CatalogueUnavailable)) or (
-        model_errors is not None and isinstance(error, model_errors.ModelError)
-    )
+    numbers = dict.fromkeys(("pages", "tokens", "blocks", "size_bytes"), 0)
+    return {"source": source, "document_id": None, "status": "failed", **numbers, "seconds": 0.0, "error": message}
 
 
 def row_of_job(job: Job, source: str) -> dict[str, Any]:
@@ -277,12 +259,6 @@ def row_of_job(job: Job, source: str) -> dict[str, Any]:
         "seconds": round(job.seconds, 3),
         "error": job.error or None,
     }
-
-
-def row_of_failure(source: str, message: str) -> dict[str, Any]:
-    """The same line for a file that never became a job."""
-    numbers = dict.fromkeys(("pages", "tokens", "blocks", "size_bytes"), 0)
-    return {"source": source, "document_id": None, "status": "failed", **numbers, "seconds": 0.0, "error": message}
 
 
 def _report(row: dict[str, Any]) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -221,22 +220,14 @@ def export(
         tell(f"Written to {output}.")
 
 
-class CitationFormat(StrEnum):
-    """How citations are written."""
-
-    TEXT = "text"
-    BIBTEX = "bibtex"
-    CSL_JSON = "csl-json"
-
-
 def cite(
     call: Call,
     what: Annotated[
         str, typer.Argument(metavar="DOCUMENT", help="A document (id or file name), or an answer (id, or `last`).")
     ],
     format: Annotated[
-        CitationFormat, typer.Option("--format", help="How to write it; --json: csl-json.")
-    ] = CitationFormat.TEXT,
+        Literal["text", "bibtex", "csl-json"], typer.Option("--format", help="How to write it; --json: csl-json.")
+    ] = "text",
     page: Annotated[
         str, typer.Option("--page", metavar="LABEL", help="The page, as printed; of an answer: its own.")
     ] = "",
@@ -244,7 +235,7 @@ def cite(
     """Write a citation of a document, or of what an answer is taken from. `cairn set` adds author and date."""
     from app.exports import citations
 
-    kind = "csl-json" if call.as_json else format.value
+    kind = "csl-json" if call.as_json else format
     with call.library() as library:
         try:
             text = citations.FORMATS[kind](find_document(library, what), page)
@@ -291,7 +282,9 @@ def set_(
     with call.library(backup=True) as library:
         for key, properties in rows:
             try:
-                found = _set(library, key, properties)
+                found = find_document(library, key)
+                if properties:
+                    found = library.documents.set_properties(found.id, properties)
             except CairnError as error:
                 if rows_of is None:
                     raise
@@ -315,11 +308,6 @@ def tag(
         kept = [one for one in found.properties.get("tag", ()) if one.casefold() not in {t.casefold() for t in tags}]
         changed = library.documents.set_properties(found.id, {"tag": kept if remove else [*kept, *tags]})
     _write_properties(call, changed)
-
-
-def _set(library: Library, key: str, properties: Mapping[str, Sequence[str]]) -> Document:
-    found = find_document(library, key)
-    return library.documents.set_properties(found.id, properties) if properties else found
 
 
 def _assigned(assignments: Sequence[str]) -> dict[str, list[str]]:

@@ -43,9 +43,10 @@ def examine(settings: Settings) -> dict[str, Any]:
         if message is None:
             raise
         problems.append(message)
-    report.setdefault("free_bytes", _free_disk(settings))
-    if report["free_bytes"] is not None and report["free_bytes"] < LITTLE_DISK_BYTES:
-        problems.append(f"Little disk space is left at {settings.home}: {report['free_bytes'] / 1e6:,.0f} MB.")
+    if "free_bytes" not in report:  # the library, which could not be opened, would have said so
+        report["free_bytes"] = free = _free_disk(settings.home)
+        if free is not None and free < LITTLE_DISK_BYTES:
+            problems.append(f"Little disk space is left at {settings.home}: {free / 1e6:,.0f} MB.")
     return {**report, "problems": list(dict.fromkeys(problems))}
 
 
@@ -59,10 +60,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _free_disk(settings: Settings) -> int | None:
-    folder = settings.home
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+def _free_disk(home: Path) -> int | None:
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -111,18 +111,11 @@ QuestionsOption = Annotated[
 
 
 @dataclass(frozen=True)
-class GlobalOptions:
-    """--home and --model as given before the command's name."""
-
-    home: Path | None = None
-    model: str | None = None
-
-
-@dataclass(frozen=True)
 class Call:
     """One call of a command, with the options that every command has."""
 
-    given: GlobalOptions
+    home: Path | None
+    model: str | None
     user: str | None = None
     as_json: bool = False
 
@@ -130,7 +123,7 @@ class Call:
         """Options of the command win over those before its name, and these over the environment."""
         from app.settings import load_settings
 
-        return load_settings(home=self.given.home, model=self.given.model, **overrides)
+        return load_settings(home=self.home, model=self.model, **overrides)
 
     @contextmanager
     def library(self, *, backup: bool = False, **overrides: Any) -> Iterator[Library]:
@@ -149,12 +142,12 @@ class Call:
             account = library.accounts.get(self.user)
             yield library.as_seen_by(Principal(account.id, account.name))
 
-    def write(self, row: Any, text: Callable[[], str] | str) -> None:
+    def write(self, row: Any, text: str) -> None:
         """The result: JSON for programs, or words for people."""
         if self.as_json:
             write_json(row)
         else:
-            say(text if isinstance(text, str) else text())
+            say(text)
 
     def write_each(self, rows: Iterable[Any], text: Callable[[Any], str], nothing: str = "") -> None:
         """One line each, of records that have `to_dict`. `nothing`: said, with exit status 1, where there are none."""
@@ -198,9 +191,8 @@ def command(function: Callable[..., None], *, user: bool = False) -> Callable[..
         user: str | None = None,
         **given: Any,
     ) -> None:
-        before = context.obj if isinstance(context.obj, GlobalOptions) else GlobalOptions()
-        chosen = GlobalOptions(home or before.home, model or before.model)
-        function(Call(chosen, user, as_json), **given)
+        home_before, model_before = context.obj
+        function(Call(home or home_before, model or model_before, user, as_json), **given)
 
     run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

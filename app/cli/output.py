@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from model.errors import ModelError
 from retrieval.errors import NOT_ENOUGH_MEMORY, CairnError, InvalidRequest, NotFound, ran_out_of_memory
 from retrieval.types.records import Document, Scope
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from retrieval.library import Library
@@ -72,10 +74,6 @@ def scope_of(
     return Scope(chosen, tuple(known[name] for name in collections or ()), tuple(where or ()))
 
 
-# Where the packages below keep the errors that a user can cause. An error of theirs means that the module is loaded.
-PACKAGE_ERRORS = (("model.errors", "ModelError"), ("storage.errors", "StorageError"))
-
-
 def write_json(value: Any) -> None:
     """One line of JSON, written at once so that a reader of the pipe sees it."""
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
@@ -93,16 +91,12 @@ def tell(text: str) -> None:
 
 def user_message(error: BaseException) -> str | None:
     """The one line that says what went wrong, or None if the error is our own mistake and deserves its traceback."""
-    if isinstance(error, CairnError):
+    if isinstance(error, (CairnError, ModelError, StorageError)):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if ran_out_of_memory(error):
         return NOT_ENOUGH_MEMORY
-    for module, name in PACKAGE_ERRORS:
-        loaded = sys.modules.get(module)
-        if loaded is not None and isinstance(error, getattr(loaded, name)):
-            return str(error)
     return None
 
 

@@ -164,7 +164,8 @@ def ask(
     """
     asked = _questions(question, questions)
     with call.library(writer=writer) as library:
-        check_can_write(library, quote)
+        if quote is False and not library.can_write:
+            raise InvalidRequest(NEEDS_WRITER)
         scope = scope_of(library, [*(document or ()), *_read_first(library, paths or ())], collection, where)
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
@@ -181,25 +182,14 @@ def ask(
 
         if questions is not None:
             _answer_all(asked, lambda one: answer_row(answer(one), one.id))
-        elif call.as_json:
+            return
+        if call.as_json:
             result = answer(asked[0])
-            check_written(result, {**answer_row(result, result.id), "question": result.question})
+            write_json({**answer_row(result, result.id), "question": result.question})
         else:
-            check_written(print_answer(lambda on_token: answer(asked[0], on_token)))
-
-
-def check_can_write(library: Library, quote: bool | None) -> None:
-    """Raises InvalidRequest where an answer in own words is wanted and there is no writer."""
-    if quote is False and not library.can_write:
-        raise InvalidRequest(NEEDS_WRITER)
-
-
-def check_written(answer: Answer, row: dict[str, Any] | None = None) -> None:
-    """Exit status 1 where the writer gave no word. `row` is written before."""
-    if row is not None:
-        write_json(row)
-    if answer.writer is not None and answer.problem and not answer.tokens:
-        tell(answer.problem)
+            result = print_answer(lambda on_token: answer(asked[0], on_token))
+    if result.writer is not None and result.problem and not result.tokens:
+        tell(result.problem)
         raise typer.Exit(1)
 
 

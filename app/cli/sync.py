@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +12,7 @@ from app.cli.ingest import job_reader
 from app.cli.options import Call, IntoCollectionOption
 from app.cli.output import duration, one_line, say, tell, write_json
 from retrieval.types.records import FileChange, FolderReport, FollowOptions
-
-
-class Removed(StrEnum):
-    """What happens to documents of files that are gone."""
-
-    KEEP = "keep"
-    TRASH = "trash"
-    DELETE = "delete"
+from storage.records import Removed
 
 
 def sync(
@@ -55,11 +46,9 @@ def sync(
     options = FollowOptions(again=again, every_byte=checksum, emptied=emptied)
     with replace(call, user=None).library(backup=True) as library:
         owner_id = None if call.user is None else library.accounts.get(call.user).id
-        followed = library.folders.follow(
-            folder, owner_id=owner_id, collection=collection, removed=removed.value if removed else None
-        )
+        followed = library.folders.follow(folder, owner_id=owner_id, collection=collection, removed=removed)
         failed = False
-        for one in library.folders.run(followed.id, read=job_reader(library, sys.stderr), options=options):
+        for one in library.folders.run(followed.id, read=job_reader(library), options=options):
             if isinstance(one, FolderReport):
                 write_json({"report": one.to_dict()}) if call.as_json else tell(summary(one))
                 failed = bool(one.counts.get("failed"))

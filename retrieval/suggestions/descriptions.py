@@ -19,9 +19,6 @@ from retrieval.view import View
 
 log = logging.getLogger("cairn.suggestions")
 
-QUESTIONS = 3
-_MOST_ASKED = 18
-"""Questions that are tried for a document: about a second each."""
 _LOOKED_AT = 24
 """Documents among which suggested questions are looked for."""
 
@@ -106,11 +103,9 @@ class Descriptions:
         plain = describe(document, text)
         questions: list[str] = []
         if view.workspace.loaded().model.config.quotes_sentences:
-            from retrieval.suggestions.answered import Asker, best_questions
+            from retrieval.suggestions.answered import best_questions
 
-            asker = Asker(view.workspace, view.index, view.passages, document.id)
-            found = ranked_candidates(text, plain.key_terms)
-            questions = best_questions(asker, found, QUESTIONS, most_asked=_MOST_ASKED)
+            questions = best_questions(view, document.id, ranked_candidates(text, plain.key_terms))
         folder = view.workspace.pages_folder / document.id
         keep(folder, describe(document, text, questions))
         self._tally.made += 1

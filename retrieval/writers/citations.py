@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from retrieval.types.answers import Citation
 
 _FIRST, _COUNT = 100, 900
-_CITATION = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
+BRACKETS = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
+_NUMBER = re.compile(r"\d+")
 _BEGUN = re.compile(r"\[[\d\s,;]{0,40}$")
 
 
@@ -31,7 +32,7 @@ def labels_of(bodies: Sequence[str]) -> list[int]:
 
 def numbers_in(notes: Sequence[str]) -> dict[int, int]:
     """Every number that notes cite, as itself: notes have the numbers that the user sees."""
-    cited = (int(number) for note in notes for one in _CITATION.finditer(note) for number in re.findall(r"\d+", one[0]))
+    cited = (int(number) for note in notes for one in BRACKETS.finditer(note) for number in _NUMBER.findall(one[0]))
     return {number: number for number in cited}
 
 
@@ -57,7 +58,7 @@ class CitationStream:
         begun = _BEGUN.search(self._held)
         end = begun.start() if begun else len(self._held)
         final, self._held = self._held[:end], self._held[end:]
-        return _CITATION.sub(self._translated, final)
+        return BRACKETS.sub(self._translated, final)
 
     def flush(self) -> str:
         """What is left at the end of the text."""
@@ -65,13 +66,9 @@ class CitationStream:
         return held
 
     def _translated(self, citation: re.Match[str]) -> str:
-        cited = [int(number) for number in re.findall(r"\d+", citation[0])]
+        cited = [int(number) for number in _NUMBER.findall(citation[0])]
         shown = dict.fromkeys(self._numbers[label] for label in cited if label in self._numbers)
         return "".join(f"[{number}]" for number in shown)
-
-
-BRACKETS = re.compile(r"\[\s*\d{1,5}(?:\s*[,;]\s*\d{1,5})*\s*\]")
-_NUMBER = re.compile(r"\d+")
 
 
 def citations_in(text: str, passage_of: Mapping[int, int]) -> tuple[Citation, ...]:

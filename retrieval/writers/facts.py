@@ -11,14 +11,9 @@ _WORD = re.compile(r"[^\W_]+(?:[.,:/'’–−-][^\W_]+)*%?")
 _FIGURE = re.compile(r"\d")
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty"""
+_TENS = "thirty forty fifty sixty seventy eighty ninety"
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTING.split())} | {
-    "thirty": "30",
-    "forty": "40",
-    "fifty": "50",
-    "sixty": "60",
-    "seventy": "70",
-    "eighty": "80",
-    "ninety": "90",
+    word: str(10 * tens) for tens, word in enumerate(_TENS.split(), 3)
 }
 # "one" is a pronoun more often than a figure.
 _NO_FIGURES = ("one", "zero")

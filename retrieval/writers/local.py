@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from model.checkpoint.chat_model import ChatModel
+from model.errors import ModelError
 from model.inference.generate import Sampling
 from model.inference.stored_prefix import (
     AssembledPrompt,
@@ -43,15 +44,12 @@ from model.inference.stored_prefix import (
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.types.writer import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import CitationStream, labels_of, numbers_in, with_labels
-from retrieval.writers.local_memory import DEFAULT_BUDGET_BYTES, WriterMemory, WriterShape
+from retrieval.writers.local_memory import DEFAULT_BUDGET_BYTES, WEIGHTS, WriterMemory
 from retrieval.writers.prompt import closing_text, passage_body
 from storage.blobs.files import write_durably
 
 if TYPE_CHECKING:
     from model.checkpoint.chat_model import FewBits
-
-WEIGHTS = "writer.json"
-"""File in a library's home that keeps the digest of a writer's weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +73,7 @@ class LoadedWriter:
 
 def loaded_writer(model: ChatModel, home: Path, memory_bytes: int = DEFAULT_BUDGET_BYTES) -> LoadedWriter:
     """A checkpoint in memory as a writer with its memory in `home`."""
-    shape = WriterShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
-    memory = WriterMemory(home, shape, model.identity(home / WEIGHTS), memory_bytes)
-    return LoadedWriter(model, read_prefix(model), memory)
+    return LoadedWriter(model, read_prefix(model), WriterMemory(home, model, memory_bytes))
 
 
 def write_over(
@@ -185,8 +181,8 @@ def measure(loaded: LoadedWriter) -> ReuseCheck:
     for share in SHARES:
         answers = [_answer(loaded, passages, question.text, share) for passages, question in asked]
         pairs = list(zip(answers, again, strict=True))
-        f1 = sum(word_f1(one.text, other.text) for one, other in pairs) / len(pairs)
-        kl = sum(divergence(other.logprobs_V, one.logprobs_V) for one, other in pairs) / len(pairs)
+        f1 = sum(word_f1(text, other) for (text, _), (other, _) in pairs) / len(pairs)
+        kl = sum(divergence(others_V, logprobs_V) for (_, logprobs_V), (_, others_V) in pairs) / len(pairs)
         levels.append(Level(share, round(f1, 4), round(kl, 4), _right(asked, answers)))
         logger.info("agreement of %s with reading again: %s", loaded.model.source, levels[-1])
         if f1 >= ENOUGH:
@@ -205,25 +201,21 @@ class BuiltInQuestion:
         return any(re.search(rf"\b{re.escape(known)}", answer, re.IGNORECASE) for known in self.known)
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    text: str
-    logprobs_V: Tensor
-    """Of the first token."""
-
-
-def _answer(loaded: LoadedWriter, segments: Sequence[StoredSegment], question: str, share: float) -> _Answer:
+def _answer(loaded: LoadedWriter, segments: Sequence[StoredSegment], question: str, share: float) -> tuple[str, Tensor]:
+    """The text, and logprobs_V of its first token."""
     model = loaded.model
     suffix = model.suffix_ids(f"{INSTRUCTION}\n\nQuestion: {question}")
     text = AssembledPrompt(model, loaded.prefix, segments, room=len(suffix) + _MOST_TOKENS)
     output = read_question(text, suffix, share)
     logprobs_V = model.logits(output.hidden_QE[-1]).log_softmax(-1)
     pieces = write_answer(text, output, Sampling(max_tokens=_MOST_TOKENS))
-    return _Answer("".join(piece.text for piece in pieces), logprobs_V)
+    return "".join(piece.text for piece in pieces), logprobs_V
 
 
-def _right(asked: Sequence[tuple[Sequence[StoredSegment], BuiltInQuestion]], answers: Sequence[_Answer]) -> float:
-    right = [question.answered_by(answer.text) for (_, question), answer in zip(asked, answers, strict=True)]
+def _right(
+    asked: Sequence[tuple[Sequence[StoredSegment], BuiltInQuestion]], answers: Sequence[tuple[str, Tensor]]
+) -> float:
+    right = [question.answered_by(text) for (_, question), (text, _) in zip(asked, answers, strict=True)]
     return round(sum(right) / len(right), 4)
 
 
@@ -296,7 +288,6 @@ class LocalWriter:
     def loaded(self) -> LoadedWriter:
         """The checkpoint with its memory. Raises `WriterError`."""
         from model.checkpoint.load import load_chat_model
-        from model.errors import ModelError
 
         with self._lock:
             if self._loaded is None:
@@ -324,20 +315,13 @@ class LocalWriter:
         """As in `Writer`: counted."""
         return int(self.loaded().model.num_weights)
 
-    def reuse_check(self) -> ReuseCheck:
-        """How stored passages compare with passages read again; measured once for each checkpoint."""
-
-        return reuse_check_of(self.loaded())
-
     @property
     def repair(self) -> float:
         """The share of stored tokens that is recomputed."""
-        return self._repair if self._repair is not None else self.reuse_check().repair
+        return self._repair if self._repair is not None else reuse_check_of(self.loaded()).repair
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """See `Writer.write`."""
-        from model.errors import ModelError
-
         loaded = self.loaded()
         try:
             return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
@@ -346,8 +330,6 @@ class LocalWriter:
 
     def prefetch(self, passages: Sequence[WriterPassage]) -> int:
         """Read and store passages before anybody asks; returns how many were new. Raises as `write`."""
-        from model.errors import ModelError
-
         loaded, new = self.loaded(), 0
         try:
             for passage in passages:

@@ -19,8 +19,8 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -33,32 +33,28 @@ from storage.fingerprint import MemoryFingerprint
 from storage.kv.format import KVLayout
 from storage.kv.store import SUFFIX, KVBlockStore
 
+if TYPE_CHECKING:
+    from model.checkpoint.chat_model import ChatModel
+
 DEFAULT_BUDGET_BYTES = 10_000_000_000
+WEIGHTS = "writer.json"
+"""File in a library's home that keeps the digest of a writer's weights."""
 
 
-@dataclass(frozen=True)
-class MemoryFile:
-    path: Path
-    size: int
-    used: float
-    """When it was last read or written, in seconds since 1970."""
-
-
-def files_below(folder: Path) -> list[MemoryFile]:
+def files_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
     """All files in a folder, those being written included."""
     found = []
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):
-                state = path.stat()
-                found.append(MemoryFile(path, state.st_size, state.st_atime))
+                found.append((path, path.stat()))
     return found
 
 
 def stored_bytes(home: Path) -> int:
     """Bytes that all writers keep in a library's home."""
-    return sum(file.size for file in files_below(home / WRITER_FOLDER))
+    return sum(state.st_size for _, state in files_below(home / WRITER_FOLDER))
 
 
 logger = logging.getLogger(__name__)
@@ -68,36 +64,23 @@ TOKENS_PER_BLOCK = 64
 _UNFINISHED_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class WriterShape:
-    """What a writer's keys and values look like."""
-
-    layers: int
-    kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-
-    def layout(self) -> KVLayout:
-        """16 bit: bfloat16 as it was computed, or float16, which loses least of float32."""
-        kind = "bf16" if self.dtype == torch.bfloat16 else "fp16"
-        return KVLayout(tuple(range(self.layers)), self.kv_heads, TOKENS_PER_BLOCK + 1, self.head_dim, kind)
-
-
 class WriterMemory:
     """Segments of one writer. Thread-safe; several processes may share the folder.
 
-    `identity`: what determines the numbers, field by field. `budget_bytes`: of all writers in `home`; 0 keeps nothing.
+    `budget_bytes`: of all writers in `home`; 0 keeps nothing. Numbers have 16 bits: bfloat16 as it was computed, or
+    float16, which loses least of float32.
     """
 
-    def __init__(self, home: Path, shape: WriterShape, identity: dict[str, str], budget_bytes: int) -> None:
-        self._layout = shape.layout()
-        fields = {**identity, "kv_dtype": self._layout.dtype, "format_version": str(self._layout.format_version)}
-        self.fingerprint = MemoryFingerprint(fields)
+    def __init__(self, home: Path, model: ChatModel, budget_bytes: int) -> None:
+        dtype = "bf16" if model.dtype == torch.bfloat16 else "fp16"
+        layers = tuple(range(model.num_layers))
+        self._layout = KVLayout(layers, model.num_kv_heads, TOKENS_PER_BLOCK + 1, model.head_dim, dtype)
+        fields = {"kv_dtype": dtype, "format_version": str(self._layout.format_version)}
+        self.fingerprint = MemoryFingerprint({**model.identity(home / WEIGHTS), **fields})
         self.budget_bytes = budget_bytes
         self._root = home / WRITER_FOLDER
         self.folder = self._root / self.fingerprint.digest.removeprefix("sha256:")[:16]
         self._store = KVBlockStore(self.folder, self._layout, self.fingerprint.digest)
-        self._dtype = shape.dtype
         self._lock = threading.Lock()
 
     def as_stored(self, segment: StoredSegment) -> StoredSegment:
@@ -149,19 +132,19 @@ class WriterMemory:
 
     def _make_room(self, needed_bytes: int) -> None:
         """Delete the segments used least recently, of any writer, until `needed_bytes` more fit."""
-        found = sorted(files_below(self._root), key=lambda file: file.used)
-        total = sum(file.size for file in found) + needed_bytes
-        for file in found:
-            abandoned = file.path.name.startswith(TEMPORARY) and time.time() - file.used > _UNFINISHED_SECONDS
-            if abandoned or (total > self.budget_bytes and file.path.suffix == SUFFIX):
+        found = sorted(files_below(self._root), key=lambda file: file[1].st_atime)
+        total = sum(state.st_size for _, state in found) + needed_bytes
+        for path, state in found:
+            abandoned = path.name.startswith(TEMPORARY) and time.time() - state.st_atime > _UNFINISHED_SECONDS
+            if abandoned or (total > self.budget_bytes and path.suffix == SUFFIX):
                 with contextlib.suppress(FileNotFoundError):
-                    file.path.unlink()
-                total -= file.size
+                    path.unlink()
+                total -= state.st_size
 
 
 def _name(document_id: str, ids: Sequence[int]) -> str:
-    digest = hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
-    return f"{document_id}/{digest[:40]}{SUFFIX}"
+    """Of a segment's file."""
+    return f"{document_id}/{hashlib.sha256(','.join(map(str, ids)).encode()).hexdigest()[:40]}{SUFFIX}"
 
 
 def _in_blocks(rows_YGTD: Tensor, blocks: int) -> Tensor:

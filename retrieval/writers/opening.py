@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retrieval.errors import CairnError, WriterError
 from retrieval.types.serialisation import Record
 from retrieval.types.writer import Writer, WriterPassage, WriterRequest
-
-if TYPE_CHECKING:
-    from model.checkpoint.chat_model import FewBits
 
 
 class CurrentWriter:
@@ -87,7 +84,7 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     it; `right_again`, having read them all again); measured now if it never was, which takes about a minute on a
     processor.
     """
-    from retrieval.writers.local import LocalWriter  # the model's libraries take seconds to import
+    from retrieval.writers.local import LocalWriter, reuse_check_of  # the model's libraries take seconds to import
     from retrieval.writers.local_memory import stored_bytes
 
     report: dict[str, Any] = {
@@ -99,7 +96,7 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     if not isinstance(writer, LocalWriter):
         return report, []
     try:
-        reuse_check = writer.reuse_check()
+        reuse_check = reuse_check_of(writer.loaded())
     except WriterError as error:
         return report, [str(error)]
     reached = reuse_check.reached
@@ -115,45 +112,16 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriterSpec:
-    """Which writer, and what it needs.
+def open_writer(name: str, *, key: str | None = None, timeout_seconds: float = 120.0, **of_checkpoint: Any) -> Writer:
+    """The writer of this name: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model`
+    behind it where the server has several. Neither loads weights nor calls a server.
 
-    `name`: a checkpoint's folder, `org/model` on the hub, or `http(s)://host/v1`, with `#model` behind it where the
-    server has several. `key`: of a server; `timeout_seconds`: how long it may be silent. `home`: the library's
-    folder. `device` and `dtype`: as of the finder. `memory_bytes`: what local writers may keep of passages; `repair`:
-    the share of it that is computed again for each question, None for what the reuse check finds; `few_bits`:
-    "int8" or "nf4", to keep a checkpoint's matrices in them; `prefetches`: let it read new documents before anybody
-    asks.
+    `key`: of a server; `timeout_seconds`: how long it may be silent. `of_checkpoint`: as of `LocalWriter`.
     """
-
-    name: str
-    home: Path
-    key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = 120.0
-    device: str | None = None
-    dtype: str | None = None
-    memory_bytes: int = 10_000_000_000
-    repair: float | None = None
-    few_bits: FewBits | None = None
-    prefetches: bool = False
-
-
-def open_writer(spec: WriterSpec) -> Writer:
-    """The writer that the specification names. Neither loads weights nor calls a server."""
-    if spec.name.startswith(("http://", "https://")):
+    if name.startswith(("http://", "https://")):
         from retrieval.writers.server import ServerWriter
 
-        return ServerWriter(spec.name, key=spec.key, timeout_seconds=spec.timeout_seconds)
+        return ServerWriter(name, key=key, timeout_seconds=timeout_seconds)
     from retrieval.writers.local import LocalWriter
 
-    return LocalWriter(
-        spec.name,
-        home=spec.home,
-        device=spec.device,
-        dtype=spec.dtype,
-        memory_bytes=spec.memory_bytes,
-        repair=spec.repair,
-        few_bits=spec.few_bits,
-        prefetches=spec.prefetches,
-    )
+    return LocalWriter(name, **of_checkpoint)

@@ -25,7 +25,6 @@ from retrieval.types.records import Scope
 from retrieval.types.writer import Writer, WriterPassage
 from retrieval.writers.local import LocalWriter
 from retrieval.writers.prompt import ANSWER, ANSWER_BRIEFLY
-from storage.errors import NotFound
 from storage.errors import NotFound as NoRow
 
 # About 250 tokens of English: a few paragraphs, short enough for a citation to lead to the place, and eight of them fit
@@ -97,14 +96,6 @@ def context_budget(writer: Writer, wanted: int) -> ContextBudget:
 _BLOCKS_PER_SEGMENT = 4
 
 
-@dataclass(frozen=True)
-class FoundPassages:
-    """`passages`: segments, the best first; `confidence` as in `query.search.SearchResult`."""
-
-    passages: tuple[Passage, ...]
-    confidence: float
-
-
 def find_passages(
     workspace: Workspace,
     index: MemoryIndex,
@@ -114,9 +105,9 @@ def find_passages(
     scope: Scope | None,
     *,
     with_sentence: Passage | None = None,
-) -> FoundPassages:
-    """The `count` best segments for a question; fewer where the scope holds fewer. The one of `with_sentence` is among
-    them. Raises as `query.search.search`."""
+) -> tuple[tuple[Passage, ...], float]:
+    """The `count` best segments for a question, the best first, and the confidence as in `query.search.SearchResult`;
+    fewer where the scope holds fewer. The one of `with_sentence` is among them. Raises as `query.search.search`."""
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
             found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_SEGMENT * count, scope)
@@ -129,15 +120,13 @@ def find_passages(
         place = _segment_around(builder, hit.document_id, row.start, row.end)
         best.setdefault(place, []).append(hit.score)
     ranked = sorted(best, key=lambda place: -found.joined(best[place]))[:count]
-    if with_sentence is not None and (place := _segment_of(builder, with_sentence)) not in ranked:
-        ranked = [place, *ranked[: count - 1]]
+    if with_sentence is not None:
+        place = _segment_around(builder, with_sentence.document_id, with_sentence.start_index, with_sentence.end_index)
+        if place not in ranked:
+            ranked = [place, *ranked[: count - 1]]
     scores = {hit.block_id: hit.score for hit in hits}
     made = (segment_passage(workspace, builder, *place, scores) for place in ranked)
-    return FoundPassages(tuple(passage for passage in made if passage is not None), found.confidence)
-
-
-def _segment_of(builder: PassageBuilder, passage: Passage) -> tuple[str, int, int]:
-    return _segment_around(builder, passage.document_id, passage.start_index, passage.end_index)
+    return tuple(passage for passage in made if passage is not None), found.confidence
 
 
 def _segment_around(builder: PassageBuilder, document_id: str, start: int, end: int) -> tuple[str, int, int]:
@@ -205,7 +194,7 @@ def prefetch(
             between()
             with workspace.scheduler.for_ingestion():
                 writer.prefetch([passage])
-    except NotFound:
+    except NoRow:
         logger.info("document %s was deleted while the writer read it", document_id)
     except CairnError as error:
         logger.warning("the writer did not prefetch document %s: %s", document_id, error)

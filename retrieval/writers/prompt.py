@@ -96,16 +96,6 @@ _CONTROL = re.compile(
 )
 
 
-def system_text(request: WriterRequest) -> str:
-    """Content of the system message."""
-    return request.instruction.strip()
-
-
-def passage_label(passage: WriterPassage) -> str:
-    """Precedes the body: the number that an answer cites."""
-    return f"[{passage.number}] "
-
-
 def passage_body(passage: WriterPassage) -> str:
     """The same for the same segment, whatever its number and the question."""
     pages = passage.pages
@@ -123,17 +113,13 @@ def closing_text(request: WriterRequest) -> str:
     return f"{notes}{''.join(turns)}Question: {without_controls(request.question.strip())}"
 
 
-def user_text(request: WriterRequest) -> str:
-    """Content of the user message."""
-    passages = (passage_label(passage) + passage_body(passage) for passage in request.passages)
-    return "".join(passages) + closing_text(request)
-
-
 def messages(request: WriterRequest) -> list[dict[str, str]]:
-    """The request as chat messages, for a chat template or a server that applies one."""
+    """The request as chat messages, for a chat template or a server that applies one. The number before a passage is
+    what an answer cites."""
+    passages = (f"[{passage.number}] {passage_body(passage)}" for passage in request.passages)
     return [
-        {"role": "system", "content": system_text(request)},
-        {"role": "user", "content": user_text(request)},
+        {"role": "system", "content": request.instruction.strip()},
+        {"role": "user", "content": "".join(passages) + closing_text(request)},
     ]
 
 

@@ -15,8 +15,9 @@ import re
 import threading
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
 import httpx
@@ -25,12 +26,8 @@ import openai
 
 from retrieval.bounded_http import PLAIN, at_most
 from retrieval.errors import WriterError
-from retrieval.types.writer import Cancelled, Finish, WriterKind, WriterRequest, WriterToken, Written
+from retrieval.types.writer import Cancelled, WriterKind, WriterRequest, WriterToken, Written
 from retrieval.writers.prompt import messages
-
-if TYPE_CHECKING:
-    from openai import OpenAI
-
 
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)(m|b)(?![a-z0-9])", re.IGNORECASE)
 _UNITS = {"m": 1_000_000, "b": 1_000_000_000}
@@ -69,30 +66,6 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class OnlyModel:
-    """The only model of the server at `url` (up to and with `/v1`). Thread-safe."""
-
-    def __init__(self, url: str, *, key: str | None):
-        self._url, self._key = url, key
-        self._lock = threading.Lock()
-        self._name, self._asked_at = "", float("-inf")
-
-    def name(self) -> str:
-        """Empty where the server has several, or does not say at once."""
-        with self._lock:
-            if not self._name and time.monotonic() - self._asked_at >= _AGAIN_SECONDS:
-                self._name = self._ask()
-                self._asked_at = time.monotonic()
-            return self._name
-
-    def _ask(self) -> str:
-        try:
-            names = model_names(self._url, key=self._key)
-        except ValueError:
-            return ""
-        return names[0] if len(names) == 1 else ""
 
 
 _LONGEST = 200
@@ -167,6 +140,8 @@ MOST_BYTES = 16_000_000
 """Of one answer: some hundred bytes for each of its tokens; a line without an end is no answer."""
 CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+# The last is of a server that hangs up amid an answer; the client lets it through.
+_FAILURES = (OSError, ValueError, openai.OpenAIError, httpx2.HTTPError)
 # Servers that ignore max_tokens are stopped here. A piece is hardly ever less than a token.
 _MORE_PIECES = 64
 
@@ -192,13 +167,14 @@ class ServerWriter:
             raise WriterError(address, "this is not an address. Use one like http://localhost:11434/v1#model.")
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds
         self._lock = threading.Lock()
-        self._client_made: OpenAI | None = None
-        self._only_model = OnlyModel(self._url, key=key)
+        self._client_made: openai.OpenAI | None = None
+        self._asking = threading.Lock()
+        self._only_model, self._asked_at = "", float("-inf")
 
     @property
     def name(self) -> str:
         """The model that the address names, else the only one of the server, else where the server is."""
-        return _without_folder(self._model or self._only_model.name()) or f"the model at {self._host}"
+        return _without_folder(self._model or self._listed_model()) or f"the model at {self._host}"
 
     @property
     def kind(self) -> WriterKind:
@@ -212,6 +188,16 @@ class ServerWriter:
     def weights(self) -> int | None:
         """As in `Writer`: what the model's name says, as names of published models do."""
         return weights_in_name(self.name)
+
+    def _listed_model(self) -> str:
+        """The only model of the server; empty where it has several, or does not say at once."""
+        with self._asking:
+            if not self._only_model and time.monotonic() - self._asked_at >= _AGAIN_SECONDS:
+                with suppress(ValueError):
+                    names = model_names(self._url, key=self._key)
+                    self._only_model = names[0] if len(names) == 1 else ""
+                self._asked_at = time.monotonic()
+            return self._only_model
 
     def write(self, request: WriterRequest, cancelled: Cancelled) -> Generator[WriterToken, None, Written]:
         """As in `Writer`."""
@@ -228,7 +214,7 @@ class ServerWriter:
                 self.name,
                 f"it sent nothing for {self._timeout_seconds:.0f} seconds. CAIRN_WRITER_TIMEOUT sets it.",
             ) from None
-        except _failures() as error:
+        except _FAILURES as error:
             raise WriterError(self.name, explained(error, self._url, self._key, begun=wrote)) from error
         finally:
             pieces.stop()
@@ -245,7 +231,7 @@ class ServerWriter:
                 "it wrote nothing. A reasoning model may have spent the length of the answer on thinking: "
                 "switch its thinking off, or allow longer answers.",
             )
-        return Written(_finish(finish))
+        return Written("length" if finish == "length" else "stop")
 
     def _pieces(self, request: WriterRequest) -> Iterator[_Piece]:
         """Runs in the background thread."""
@@ -268,7 +254,7 @@ class ServerWriter:
                     yield _Piece(finish="length")
                     return
 
-    def _client(self) -> OpenAI:
+    def _client(self) -> openai.OpenAI:
         with self._lock:
             if self._client_made is None:
                 self._client_made = _client_for(
@@ -276,7 +262,7 @@ class ServerWriter:
                 )
             return self._client_made
 
-    def _chosen_model(self, client: OpenAI) -> str:
+    def _chosen_model(self, client: openai.OpenAI) -> str:
         """The one that the address names, else the only one there is."""
         if not self._model:
             names = [str(model.id) for model in client.models.list().data]
@@ -294,25 +280,16 @@ def _without_folder(model: str) -> str:
     return path.rsplit("/", 1)[-1] if path.startswith("/") or path.lower().endswith(".gguf") else model
 
 
-def _client_for(url: str, key: str | None, timeout_seconds: float, *, local: bool) -> OpenAI:
-    from openai import DefaultHttpxClient, OpenAI, Timeout  # takes a second
-
+def _client_for(url: str, key: str | None, timeout_seconds: float, *, local: bool) -> openai.OpenAI:
     # Silence is measured where the pieces are read; the client's own limit only ends a thread that nobody waits for.
-    timeout = Timeout(2 * timeout_seconds, connect=CONNECT_SECONDS)
+    timeout = openai.Timeout(2 * timeout_seconds, connect=CONNECT_SECONDS)
     # A proxy of the environment is for other machines.
-    http = DefaultHttpxClient(
+    http = openai.DefaultHttpxClient(
         follow_redirects=False, trust_env=not local, timeout=timeout, headers=PLAIN, event_hooks=at_most(MOST_BYTES)
     )
-    client = OpenAI(base_url=url, api_key=key or "none", timeout=timeout, max_retries=RETRIES, http_client=http)
+    client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=timeout, max_retries=RETRIES, http_client=http)
     client.organization = client.project = None  # taken from OPENAI_* variables, which are not our settings
     return client
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from httpx2 import HTTPError  # of a server that hangs up amid an answer; the client lets it through
-    from openai import OpenAIError
-
-    return OSError, ValueError, OpenAIError, HTTPError
 
 
 def _piece_of(chunk: Any) -> _Piece:
@@ -328,10 +305,6 @@ def _piece_of(chunk: Any) -> _Piece:
     if not isinstance(text, str | None) or not isinstance(finish, str | None):
         raise ValueError("a chunk whose content is not text")
     return _Piece(text or "", finish or "")
-
-
-def _finish(reason: str) -> Finish:
-    return "length" if reason == "length" else "stop"
 
 
 class _InBackground:

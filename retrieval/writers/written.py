@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 from retrieval.engine.workspace import Workspace
@@ -45,7 +46,6 @@ from retrieval.writers.claims import ClaimChecker, SearchQuotation, is_supported
 from retrieval.writers.output_filter import filtered, refuses, without_repetition
 from retrieval.writers.passages import (
     ContextBudget,
-    FoundPassages,
     all_segments,
     context_budget,
     find_passages,
@@ -177,7 +177,8 @@ class _Asked:
     """A question that stands alone, with what was found for it. `whole`: its passages are whole documents."""
 
     text: str
-    found: FoundPassages
+    passages: tuple[Passage, ...]
+    confidence: float
     by_search: SearchQuotation | None
     budget: ContextBudget
     whole: bool
@@ -205,8 +206,8 @@ class WrittenAnswerer:
             draft.problem = str(error)
         question = self._look_up(asked, draft)
         self._searched_at = time.perf_counter()
-        if question.found.passages and not draft.problem:
-            yield from self._draft(draft, self._steps(question, cancelled), question.found.passages)
+        if question.passages and not draft.problem:
+            yield from self._draft(draft, self._steps(question, cancelled), question.passages)
         yield self._finish(draft, question, cancelled)
 
     def _look_up(self, asked: str, draft: _Draft) -> _Asked:
@@ -220,12 +221,11 @@ class WrittenAnswerer:
         if whole is None:
             whole = scope is not None and is_whole_document_task(asked)
         if whole:
-            every = FoundPassages(all_segments(self._workspace, self._builder, scope), 1.0)
-            return _Asked(asked, every, None, budget, True)
+            return _Asked(asked, all_segments(self._workspace, self._builder, scope), 1.0, None, budget, True)
         by_search = search_quotation(*parts, self._question, asked)
         sentence = by_search.quotation.passage if by_search and by_search.quotation else None
-        found = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)
-        return _Asked(asked, found, by_search, budget, False)
+        found, confidence = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)
+        return _Asked(asked, found, confidence, by_search, budget, False)
 
     def _earlier(self) -> list[Turn]:
         """The conversation's last turns, oldest first."""
@@ -235,7 +235,7 @@ class WrittenAnswerer:
         return [Turn(head.question, head.text) for head in reversed(heads)]
 
     def _steps(self, asked: _Asked, cancelled: Callable[[], bool]) -> Generator[Progress | WriterToken, None, Written]:
-        passages, most = writer_passages(asked.found.passages), self._question.max_tokens
+        passages, most = writer_passages(asked.passages), self._question.max_tokens
         if asked.whole:
             task = WholeDocuments(self._writer, asked.text, passages, most, cancelled, asked.budget)
             return (yield from task.run())
@@ -274,41 +274,69 @@ class WrittenAnswerer:
         silent = not wording.text and not draft.problem and not interrupted
         outcome = "not_found" if silent or _refuses(wording) else wording.outcome
         quotation = asked.by_search.quotation if asked.by_search else None
-        empty = self._empty(asked)
-        answer = replace(
-            empty,
-            settings={**empty.settings, "interrupted": interrupted},
+        question, writer, written = self._question, self._writer, draft.written
+        first = draft.first_token_at - self._began if draft.first_token_at else 0.0
+        answer = Answer(
+            id=uuid4().hex,
+            conversation_id=question.conversation_id,
+            question=question.text,
             text=NOTHING_FOUND if silent else wording.text,
             found=outcome != "not_found",
-            outcome=outcome,
+            confidence=asked.confidence,
+            quote=False,
             tokens=wording.tokens,
             passages=wording.passages,
+            near_misses=(),
             memory_share=_mean_share(draft),
-            timings=self._timings(draft),
-            writer=self._use(draft.written),
+            layers=(),
+            heads=0,
+            heat={},
+            timings=Timings(self._searched_at - self._began, first, time.perf_counter() - self._began),
+            model=writer.name,
+            memory=self._workspace.loaded().fingerprint.digest,
+            settings=self._settings(asked, interrupted),
+            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            quotation=quotation,
+            writer=WriterUse(writer.name, writer.kind, written.stored_share, written.repair, writer.leaves_machine),
             citations=wording.citations,
             claims=wording.claims,
             problem=draft.problem,
-            quotation=quotation,
+            outcome=outcome,
             set_aside=wording.set_aside,
+            decided_by="writer",
         )
-        used = [passage.document_id for passage in asked.found.passages]
+        used = [passage.document_id for passage in asked.passages]
         store_answer(self._workspace, answer, [*used, quotation.passage.document_id] if quotation else used)
         return answer
 
+    def _settings(self, asked: _Asked, interrupted: bool) -> dict[str, Any]:
+        return {
+            "k": self._question.k,
+            "max_tokens": self._question.max_tokens,
+            "quote": False,
+            "whole": asked.whole,
+            "scope": (self._question.scope or Scope()).to_dict(),
+            "asked": asked.text,
+            "quoted_outcome": asked.by_search.outcome if asked.by_search else None,
+            "token_ids": [],
+            "candidates": [],
+            "index": self._index.kind,
+            "interrupted": interrupted,
+        }
+
     def _looked_up(self, draft: _Draft, asked: _Asked, cancelled: Callable[[], bool]) -> Wording:
         """What was written, with citations and claims; or what takes its place."""
-        text, passages = draft.text, _attended(asked.found.passages, draft.attention)
+        text, passages = draft.text, _attended(asked.passages, draft.attention)
         citations = citations_in(text, {number: number - 1 for number in range(1, len(passages) + 1)})
-        if asked.whole and citations:  # of all segments, those that are cited
-            kept = sorted({citation.passage for citation in citations})
-            passages = tuple(passages[number] for number in kept)
-            citations = tuple(replace(one, passage=kept.index(one.passage)) for one in citations)
+        wording = Wording(text, tuple(draft.tokens), citations, (), passages)
+        if asked.whole and citations:
+            wording = with_cited_passages_only(wording)
+        passages, citations = wording.passages, wording.citations
         checker = ClaimChecker(self._workspace, self._index, self._builder, self._question.scope)
         claims, shown = checker.check(text, passages, citations, cancelled)
         if draft.problem not in ("", CUT_OFF):
             claims = without_unfinished(claims, text)
-        wording = Wording(text, tuple(draft.tokens), citations, claims, shown)
+        wording = replace(wording, claims=claims, passages=shown)
         if _refuses(wording) or draft.problem not in ("", CUT_OFF) or cancelled():
             return wording
         nothing_supported = bool(claims) and all(claim.verdict == "not_found" for claim in claims)
@@ -323,53 +351,8 @@ class WrittenAnswerer:
             draft.problem = f"{UNSUPPORTED} {draft.problem}".strip()
         if citations and not asked.whole:
             return wording
-        cited = cited_by_check(wording, asked.found.passages)
+        cited = cited_by_check(wording, asked.passages)
         return with_cited_passages_only(cited) if asked.whole else cited
-
-    def _empty(self, asked: _Asked) -> Answer:
-        """What is known of the answer before it is written."""
-        question = self._question
-        return Answer(
-            id=uuid4().hex,
-            conversation_id=question.conversation_id,
-            question=question.text,
-            text="",
-            found=True,
-            confidence=asked.found.confidence,
-            quote=False,
-            tokens=(),
-            passages=(),
-            near_misses=(),
-            memory_share=0.0,
-            layers=(),
-            heads=0,
-            heat={},
-            timings=Timings(0.0, 0.0, 0.0),
-            model=self._writer.name,
-            memory=self._workspace.loaded().fingerprint.digest,
-            settings={
-                "k": question.k,
-                "max_tokens": question.max_tokens,
-                "quote": False,
-                "whole": asked.whole,
-                "scope": (question.scope or Scope()).to_dict(),
-                "asked": asked.text,
-                "quoted_outcome": asked.by_search.outcome if asked.by_search else None,
-                "token_ids": [],
-                "candidates": [],
-                "index": self._index.kind,
-            },
-            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            decided_by="writer",
-        )
-
-    def _timings(self, draft: _Draft) -> Timings:
-        first = draft.first_token_at - self._began if draft.first_token_at else 0.0
-        return Timings(self._searched_at - self._began, first, time.perf_counter() - self._began)
-
-    def _use(self, written: Written) -> WriterUse:
-        writer = self._writer
-        return WriterUse(writer.name, writer.kind, written.stored_share, written.repair, writer.leaves_machine)
 
 
 def _hint(asked: _Asked) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from retrieval.types.writer import WriterPassage, WriterRequest, WriterToken, Wr
 from retrieval.writers import local
 from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
 from retrieval.writers.local_memory import stored_bytes
-from retrieval.writers.opening import WriterSpec, open_writer, writer_report
+from retrieval.writers.opening import open_writer, writer_report
 from retrieval.writers.prompt import passage_body
 from tests.tiny_model import tiny_chat_model
 
@@ -63,7 +63,7 @@ def writer_at(checkpoint: Path, home: Path, repair: float | None = 0.2, **settin
 
 
 def test_a_folder_opens_as_a_local_writer_without_being_loaded(tmp_path: Path) -> None:
-    writer = open_writer(WriterSpec(name="/nowhere/to/be/found", home=tmp_path))
+    writer = open_writer("/nowhere/to/be/found", home=tmp_path)
     assert (writer.kind, writer.leaves_machine) == ("local", False)
     with pytest.raises(WriterError, match="no checkpoint at"):
         next(writer.write(request(), lambda: False))

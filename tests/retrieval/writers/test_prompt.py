@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retrieval.types.writer import Turn, WriterPassage, WriterRequest
-from retrieval.writers.prompt import closing_text, messages, passage_body, passage_label, user_text
+from retrieval.writers.prompt import messages, passage_body
 
 
 def passage(text: str, number: int = 1, title: str = "Handbook", pages: tuple[int, ...] = (3,)) -> WriterPassage:
@@ -20,9 +20,6 @@ def test_the_user_message_is_labels_and_bodies_of_the_passages_and_then_the_ques
     assert user["content"] == (
         "[1] Handbook, page 3\nOne.\n\n[2] Handbook, pages 4-5\nTwo.\n\n"
         "Earlier question: Who?\nEarlier answer: Nobody.\n\nQuestion: Why?"
-    )
-    assert user_text(request) == "".join(
-        [*(passage_label(one) + passage_body(one) for one in passages), closing_text(request)]
     )
 
 

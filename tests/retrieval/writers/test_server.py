@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from retrieval.errors import WriterError
 from retrieval.types.writer import WriterPassage, WriterRequest, Written
 from retrieval.writers import server as server_module
-from retrieval.writers.opening import WriterSpec, open_writer
+from retrieval.writers.opening import open_writer
 from retrieval.writers.server import ServerWriter
 from tests.chat_server import ChatServer, chat_server
 from tests.tiny_model import SHAPE, byte_tokenizer
@@ -177,10 +177,10 @@ def test_a_writer_knows_whether_passages_leave_this_machine(address: str, leaves
 
 
 def test_a_writer_is_opened_by_its_address_and_its_key_is_not_shown(tmp_path: Path) -> None:
-    spec = WriterSpec(name="http://localhost:1/v1#m", home=tmp_path, key="sk-secret")
-    assert open_writer(spec).name == "m" and "sk-secret" not in repr(spec)
+    writer = open_writer("http://localhost:1/v1#m", home=tmp_path, key="sk-secret")
+    assert writer.name == "m" and "sk-secret" not in repr(writer)
     with pytest.raises(WriterError, match="this is not an address"):
-        open_writer(WriterSpec(name="http://#m", home=tmp_path))
+        open_writer("http://#m", home=tmp_path)
 
 
 def test_transformers_serve_is_a_server_that_writes(tmp_path: Path) -> None:
