@@ -170,8 +170,7 @@ def ask(
 
         def answer(one: Question, on_token: Callable[[str], None] = lambda _text: None) -> Answer:
             choice: dict[str, Any] = {"voters": voters, "positions": positions, "whole": whole}
-            items = library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, **choice)
-            for item in items:
+            for item in library.ask(one.text, k=top_k, within=scope, quote=quote, max_tokens=max_tokens, **choice):
                 if isinstance(item, Answer):
                     return item
                 if isinstance(item, Progress):
