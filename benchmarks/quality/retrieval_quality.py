@@ -216,7 +216,8 @@ def search_rankings(
             found[name].append(proposed_C[scores_C.argsort(descending=True, stable=True)][:DEPTH].tolist())
         seconds = [seconds[0] + proposed - began, seconds[1] + time.perf_counter() - proposed]
         indices_of = {term: np.array(holders[term], dtype=np.int64) for term in sorted(asked_terms(asked))}
-        held = Postings(indices_of.keys(), indices_of, frozenset(), len(texts))
+        nowhere = dict.fromkeys(indices_of, np.zeros(0, dtype=np.int64))  # these passages stand under no heading
+        held = Postings(indices_of.keys(), indices_of, nowhere, frozenset(), len(texts))
         shares_C, weight = held.shares(proposed_C.numpy()), term_weight(len(question.ids), asked)
         for name, each_C in ((f"{OURS}, words", scores_C), (f"{OURS}, words, rare ones propose", all_C)):
             order_C = (each_C + weight * shares_C).argsort(descending=True, stable=True)

@@ -47,9 +47,10 @@ def test_the_model_is_loaded_with_its_settings(monkeypatch: pytest.MonkeyPatch, 
     path = str(tmp_path)
     assembly.load_model(load_settings(model=path))
     assembly.load_model(load_settings(model=path, device="cpu", dtype="bfloat16", block_size=32))
+    no_prefixes = {"query_prefix": None, "passage_prefix": None}
     assert calls == [
-        (path, {"device": None, "dtype": None, "block_size": 64}),
-        (path, {"device": "cpu", "dtype": "bfloat16", "block_size": 32}),
+        (path, {"device": None, "dtype": None, "block_size": 64, **no_prefixes}),
+        (path, {"device": "cpu", "dtype": "bfloat16", "block_size": 32, **no_prefixes}),
     ]
 
 

@@ -47,7 +47,7 @@ from retrieval.library import Library
 from retrieval.types.records import Scope
 from storage import workers
 from storage.catalogue import documents as document_rows
-from storage.catalogue import shards as shard_rows
+from storage.catalogue import memory as memory_rows
 from storage.records import Job
 from tests import object_server, postgresql
 from tests.retrieval.conftest import prose
@@ -93,7 +93,7 @@ def work(shared: Shared, host: str) -> None:
     workers.this_machine = lambda: host  # type: ignore[assignment]
     logging.getLogger("retrieval.ingest").addHandler(logging.FileHandler(shared.journal))
     if shared.unchecked:
-        shard_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
+        memory_rows.hold = document_rows.hold = lambda connection, job: None  # type: ignore[attr-defined]
         Job.is_same_claim = lambda self, other: True  # type: ignore[method-assign]
     with shared.open(host) as library:
         while os.getppid() == nursery:

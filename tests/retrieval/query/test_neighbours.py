@@ -68,7 +68,7 @@ def test_the_words_that_answer_stay_marked():
 
 
 def test_the_better_neighbour_comes_first_until_the_quotation_is_full():
-    goes_on = " and it goes on" * 9
+    goes_on = " and it goes on" * 12
     text = "\n\n".join(f"{word} is said in this sentence{goes_on}." for word in "abc")
     found = quoted(text, b=0.4, c=0.1)[0]
     assert len(found) <= LONGEST_WITH_CONTEXT and "b is said" in found and "c is said" in found
@@ -98,9 +98,9 @@ def test_a_row_stands_alone(probabilities):
     assert quoted(rows, **probabilities)[0] == "North; Price: 1; Stock: 2."
 
 
-def test_a_field_of_a_form_stands_alone():
+def test_a_field_of_a_form_stands_with_what_is_around_it():
     form = "Collected from: Vine Hill 8.\nBrought to: Canal Quay 21.\nWeight: 40 kg."
-    assert quoted(form, Canal=0.1)[0] == "Brought to: Canal Quay 21."
+    assert quoted(form, Canal=0.1)[0] == form
 
 
 def test_a_question_is_quoted_with_the_answer_behind_it_however_well_it_matches():
@@ -109,11 +109,11 @@ def test_a_question_is_quoted_with_the_answer_behind_it_however_well_it_matches(
 
 @pytest.mark.parametrize(
     "announced",
-    ["To mend it, check:\n", "To mend it, check the following:\n\n", "What to check\n"],
+    ["To mend it, check:\n", "To mend it, check the following:\n\n"],
 )
 def test_what_announces_a_list_is_quoted_along_with_the_list(announced):
     items = "".join(f"• the {number} valve in the gallery behind the eastern wall\n" for number in ("first", "second"))
-    began = "The pump may stop in spring, and there are many reasons for that which nobody knows. " * 4
+    began = "The pump may stop in spring, and there are many reasons for that which nobody knows. " * 5
     text = f"{began}\n\n{announced}{items}"
     found = quoted(text, stop=0.4)[0]
     assert len(began) < LONGEST_WITH_CONTEXT < len(text), "the items by themselves have no room"
