@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -46,10 +47,10 @@ def numbered(text: str, word: str, number: str) -> Iterator[tuple[int, int]]:
     """(start, end) of the parts with a number: from a line that begins with it, alone or with its word, to the next
     such line that is not part of it; or of what explains an option, to the line of the next."""
     if not word:
-        lines = list(_OPTION_LINE.finditer(text))
-        for line, following in zip(lines, [*lines[1:], None], strict=True):
-            if number in _OPTION.findall(line[1]):
-                yield line.start(), following.start() if following else len(text)
+        lines = [(line.start(), _OPTION.findall(line[1])) for line in _OPTION_LINE.finditer(text)]
+        for (start, options), (following, _) in pairwise([*lines, (len(text), [])]):
+            if number in options:
+                yield start, following
         return
     at = text.find(number)
     while at >= 0:

@@ -117,6 +117,10 @@ def test_an_option_is_explained_from_its_line_to_the_next_option_in_its_own_case
     assert found == [of == begins for of in belongs]
 
 
+def test_a_text_without_options_explains_none():
+    assert in_numbered("What does -x do?", {"d": AGREEMENT, "e": ""}, ["d", "e"], [0, 0]) == [False, False]
+
+
 def test_an_option_is_looked_for_in_the_manual_that_is_named(open_library, tmp_path):
     library = open_library(model=shipped_model())
     for name, does in (("tarry", "waits for the moon"), ("marry", "asks the parson")):
