@@ -146,8 +146,8 @@ def large_libraries(shape: Shape) -> list[str]:
         "of it, the codes, should fit into free memory, which the system may take back. Recently read blocks are held "
         "in RAM up to `CAIRN_BLOCK_CACHE_BYTES`. Computed for full blocks; real documents "
         "have some two tokens a block less. Words of blocks, by which rare ones are found, take 7 bytes a token more, "
-        "in the catalogue. Measured up to 10.2 million real tokens: 3.4 GB, opening in 5 ms as ever, the first word of "
-        "a new question after 1.36 times as long as among a hundred thousand "
+        "in the catalogue. Measured up to 10.2 million real tokens, before there were vectors: 3.4 GB, the first word "
+        "of a new question after 1.36 times as long as among a hundred thousand "
         "([figures](../benchmarks/results/2026-11-23-large-libraries.md)).",
         "| tokens | blocks | memory on disk (k4v2) | landmarks, were they in RAM | landmark file | read of it "
         "a question |\n"

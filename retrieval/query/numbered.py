@@ -27,7 +27,7 @@ _LONGEST_BEFORE = 40  # characters of a line before its number
 MOST_DOCUMENTS, MOST_BLOCKS = 8, 4
 """Documents whose text is looked through for a part, and blocks that come first because one begins there."""
 _OPTION = re.compile(r"(?<![^\s(\[“\"'‘`])(--?[^\W\d_][\w-]*)")
-_OPTION_LINE = re.compile(r"^[ \t]*(-(?:[^ \t\n]|[ \t](?![ \t]))*)", re.M)  # up to a gap
+_OPTION_LINE = re.compile(r"^[ \t]*(--?[^\W\d_](?:[^ \t\n]|[ \t](?![ \t]))*)", re.M)  # up to a gap
 _PARTS = """
     § section sec chapter clause article paragraph rule item step point
     abschnitt kapitel klausel artikel absatz regel punkt schritt ziffer

@@ -93,6 +93,9 @@ OPTIONS
   -P     the same as --partial --progress
 
   --partial
+      Of what was sent in part is kept
+      - the beginning
+      - nothing else.
       A file that was sent in part is kept.
 
   -a, --archive  This keeps nearly everything.
