@@ -122,7 +122,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
         return None
 
     def quoted_text(quotation: Quotation) -> str:
-        return "".join(text for text, _ in quotable.words(quotation.places))
+        return "".join(text for text, _, _ in quotable.words(quotation, quotation.stop - quotation.start))
 
     text_of = {each: passages.text(each) for each in set(sentences.documents)}
     title_of = {each: passages.name(each) for each in text_of}

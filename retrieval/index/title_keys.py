@@ -53,8 +53,8 @@ class TitleMatches:
 
     def of(self, document_ids: Sequence[str]) -> Tensor:
         """matches_QX (float32, CPU) of every question token in the title of each document; 0 without keys for it."""
-        new = [document_id for document_id in dict.fromkeys(document_ids) if document_id not in self._matches_Q]
-        self._matches_Q.update(zip(new, self._fetch(new).unbind(1), strict=True))
+        if new := [document_id for document_id in dict.fromkeys(document_ids) if document_id not in self._matches_Q]:
+            self._matches_Q.update(zip(new, self._fetch(new).unbind(1), strict=True))
         found = [self._matches_Q[document_id] for document_id in document_ids]
         return torch.stack(found, 1) if found else torch.zeros(len(self._queries), 0)
 

@@ -233,13 +233,11 @@ def quoted_sentences(
     quotable = draft.quotable
     for one in quotations:
         assert quotable is not None
-        passage = builder.sentence(quotable.hits(one), *quotable.span(one.places))
+        passage = builder.sentence(quotable.hits(one), one.start, one.stop)
         if passage is not None:
             if (likely := draft.probability(one.share)) is not None:
                 passage = replace(passage, score=likely)
-            span = one.places[one.answer_span.start : one.answer_span.stop]
-            start, end = quotable.span(span) if span else (passage.start_index,) * 2
-            yield QuotedSentence(passage, (start, end))
+            yield QuotedSentence(passage, one.answer)
 
 
 def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:

@@ -69,7 +69,9 @@ class DraftAnswer:
     @property
     def quoted(self) -> set[int]:
         """Candidates that hold the quoted sentence."""
-        return {c for quotation in self.quotations[:1] for c, _ in quotation.places}
+        if self.quotable is None:
+            return set()
+        return {c for quotation in self.quotations[:1] for c in self.quotable.holding(quotation)}
 
 
 class AnswerSelector:
@@ -101,7 +103,7 @@ class AnswerSelector:
         parts = (self._workspace, self._index, self._passages)
         sentences = candidate_sentences(*parts, retrieved.search_result, candidates, quotable, read)
         if not sentences.items:
-            draft.quotations = [Quotation([], range(0))]
+            draft.quotations = [Quotation()]
             return
         scored = score_sentences(sentences, opened.ranker)
         draft.quotations = quote_best(scored, 1 + OTHER_SENTENCES)
@@ -130,17 +132,14 @@ class AnswerSelector:
     def _quoted(self, draft: DraftAnswer, cancelled: Callable[[], bool]) -> Iterator[AnswerToken]:
         """The sentence as it stands in the document: the model reads nothing, and attention decides nothing."""
         assert draft.quotable is not None, "a sentence is quoted from somewhere"
-        quotation = draft.quotations[0]
-        places = draft.quotable.within(quotation.places, _CHARACTERS_A_TOKEN * self._sampling.max_tokens)
-        for number, (text, quoted) in enumerate(draft.quotable.words(places)):
+        most = _CHARACTERS_A_TOKEN * self._sampling.max_tokens
+        for text, place, answers in draft.quotable.words(draft.quotations[0], most):
             if cancelled():
                 draft.interrupted = True
                 return
             draft.first_token_at = draft.first_token_at or time.perf_counter()
-            token_id = draft.quotable.source.token_at(places[number])
-            token = AnswerToken(text, None, 0.0, (), quoted, token_id, number in quotation.answer_span)
-            draft.tokens.append(token)
-            yield token
+            draft.tokens.append(AnswerToken(text, None, 0.0, (), place, pointed=answers))
+            yield draft.tokens[-1]
 
     def _outcome(self, retrieved: Retrieved, draft: DraftAnswer) -> Outcome:
         """Sets `p_none` where a reader says."""

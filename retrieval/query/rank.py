@@ -16,7 +16,6 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from model.inference.constrained_decoding import TokenPlace
 from model.reading.ranker import MOST_LEAD, Ranker, Stage, log_odds
 from model.reading.span_reader import FoundSpan, ReadPassage, SpanReading
 from model.scoring.late_interaction import score
@@ -44,8 +43,8 @@ OTHER_SENTENCES = 3
 _HEAD = 200  # characters at the beginning of a document, where its header and its heading stand
 
 Read = Callable[[Sequence[ReadPassage]], SpanReading]
-_Choice = tuple[int, list[TokenPlace], range]
-"""Number of a sentence, the tokens to quote for it, and which of them are its answer span."""
+_Choice = tuple[int, int, int]
+"""Number of a sentence, and the characters start..stop-1 to quote for it."""
 
 
 def sentences_of(
@@ -118,7 +117,7 @@ def score_sentences(sentences: Sentences, ranker: Ranker) -> ScoredSentences:
     features_SF = feature_table(sentences, ranker.features)
     scores_S = ranker.scores(features_SF, stage)
     if stage == "before":  # a reader knows by itself what only looks like an answer
-        scores_S = _without(scores_S, [not each.continuation and not may_answer(each.text) for each in sentences.items])
+        scores_S = _without(scores_S, [not (each.introduces or may_answer(each.text)) for each in sentences.items])
     return ScoredSentences(sentences, features_SF, scores_S, ranker)
 
 
@@ -128,28 +127,26 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     sentences, scores_S = scored.sentences, scored.scores_S
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
-    answer_spans = [range(0)] * len(items)
-    if spans is not None:
-        answer_spans = [each.tokens_within(span) for each, span in zip(items, spans, strict=True)]
-    chosen = list(_best_of_different_wording(items, scores_S, answer_spans, count + MOST_AROUND))
+    chosen = list(_best_of_different_wording(items, scores_S, count + MOST_AROUND))
     best = chosen[0]  # this sentence is quoted
     if spans is not None and not _is_whole(items[best[0]]):
         beside_S = scores_S
         if scored.is_sure(best[0]):
             beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
         best = _with_context(items, beside_S, best)
-        quoted = set(best[1])
-        chosen = [best, *(each for each in chosen[1:] if each[1][0] not in quoted)]
+        chosen = [best, *(each for each in chosen[1:] if not _stands_in(items, each[0], best))]
     called = [sentences.titles.get(one, "") for one in sentences.documents]
     earlier = [one for one in sentences.earlier.get(best[0], []) if named_alike(called[one], called[best[0]])]
     said_before = max(earlier, key=lambda number: scores_S[number], default=None)
     shown = [each for each in chosen if each[0] != said_before][:count]
     if said_before is not None:
-        shown.append((said_before, _places(items[said_before]), answer_spans[said_before]))
+        shown.append((said_before, items[said_before].start, items[said_before].end))
     return [
         Quotation(
-            places,
-            span,
+            items[number].run,
+            start,
+            stop,
+            (start, start) if spans is None else (spans[number].start, spans[number].stop),
             float(matches_S[number]),
             None if spans is None else spans[number].probability,
             sentences.p_none,
@@ -158,7 +155,7 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
             sure=scored.is_sure(number),
             earlier_version=number == said_before,
         )
-        for number, places, span in shown
+        for number, start, stop in shown
     ]
 
 
@@ -192,34 +189,34 @@ def _without(scores_S: Tensor, unfit: Sequence[bool]) -> Tensor:
     return scores_S if all(unfit) else scores_S.masked_fill(torch.tensor(unfit), -torch.inf)
 
 
-def _best_of_different_wording(
-    items: Sequence[Sentence], scores_S: Tensor, answer_spans: Sequence[range], count: int
-) -> Iterator[_Choice]:
+def _best_of_different_wording(items: Sequence[Sentence], scores_S: Tensor, count: int) -> Iterator[_Choice]:
     """The best sentences of different wording, best first."""
     wordings: set[str] = set()
-    quoted: set[TokenPlace] = set()
+    lists: list[_Choice] = []
     for number in scores_S.argsort(descending=True, stable=True).tolist():
         if scores_S[number] == -torch.inf or len(wordings) == count:
             break
-        sentence, span = items[number], answer_spans[number]
-        if sentence.places[0] in quoted:  # stands in a list that is quoted already
+        sentence = items[number]
+        if any(_stands_in(items, number, each) for each in lists):  # is quoted already
             continue
         if (wording := _wording(sentence.text)) not in wordings:
             wordings.add(wording)
-            places = _places(sentence)
-            quoted.update(places)
-            yield number, places, span
+            choice = number, sentence.start, sentence.end
+            if sentence.introduces:
+                lists.append(choice)
+            yield choice
 
 
-def _places(sentence: Sentence) -> list[TokenPlace]:
-    """Of its tokens and its continuation's."""
-    return sentence.places + sentence.continuation
+def _stands_in(items: Sequence[Sentence], number: int, choice: _Choice) -> bool:
+    """Whether a sentence begins in what is quoted for another."""
+    other, start, stop = choice
+    return items[number].run == items[other].run and start <= items[number].start < stop
 
 
 def _is_whole(sentence: Sentence) -> bool:
     """Whether a sentence is quoted without what stands around it: a row, and what announces a list, which it is quoted
     with."""
-    return bool(sentence.continuation) or is_row(sentence.text)
+    return sentence.introduces or is_row(sentence.text)
 
 
 def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:
@@ -229,7 +226,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
     Of 329 questions about documents that nothing was made for, before any is refused, 0.698 are answered by the
     sentence alone, 0.743 with surroundings for guesses, 0.790 with surroundings for all.
     """
-    number, _, span = choice
+    number = choice[0]
     best = items[number]
     first, last = number, number
     while True:
@@ -245,9 +242,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             break
         at = max(fits, key=lambda at: (fits[at], at))
         first, last = min(first, at), max(last, at)
-    places = list(dict.fromkeys(place for each in items[first : last + 1] for place in _places(each)))
-    begins = places.index(best.places[0])
-    return number, places, range(begins + span.start, begins + span.stop)
+    return number, items[first].start, max(each.end for each in items[first : last + 1])
 
 
 def _wording(text: str) -> str:

@@ -1,13 +1,15 @@
-"""The sentences of the candidates: which lie whole in a run of neighbouring blocks, and the places of their tokens.
+"""The sentences of the candidates: which lie whole in a run of neighbouring blocks, and what is quoted of them.
 
 Axes: X any, C candidate blocks, L tokens in a block, S sentences, T tokens of a sentence.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,21 +25,26 @@ from storage.records import Block
 
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
-    from model.reading.span_reader import FoundSpan
+
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Quotation:
-    """A sentence to quote: its tokens, the answer span among them (numbers in `places`), its late-interaction score.
+    """What is quoted: characters start..stop-1 of a document, in the run of candidates that begins with number `run`;
+    nothing, where both are the same.
 
-    `probability`, `p_none`: that it answers, and that no candidate does, as a reader says; None without a reader.
-    `share`: probability that it answers, given that one of the sentences does (softmax of the ranker's scores);
-    `features`: see `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess;
-    `earlier_version`: whether it is what an earlier version says instead of the best sentence.
+    `answer`: the characters that answer; `score`: late interaction of its sentence; `probability`, `p_none`: that it
+    answers, and that no candidate does, as a reader says, None without a reader; `share`: probability that it answers,
+    given that one of the sentences does (softmax of the ranker's scores); `features`: see
+    `model.reading.ranker.AnswerFeatures`; `sure`: whether it is more than a guess; `earlier_version`: whether it is
+    what an earlier version says instead of the best sentence.
     """
 
-    places: list[TokenPlace]
-    answer_span: range
+    run: int = 0
+    start: int = 0
+    stop: int = 0
+    answer: tuple[int, int] = (0, 0)
     score: float = 0.0
     probability: float | None = None
     p_none: float | None = None
@@ -57,21 +64,20 @@ class PlacedBlock:
 
 @dataclass(frozen=True)
 class Sentence:
-    """`run`: the first block of its run; `start`, `stop`: characters of the document; `ends`: of each token;
-    `continuation`: tokens of the list that it introduces, quoted behind it."""
+    """`places`: its tokens; `run`: the first block of its run; `start`, `stop`: characters of the document; `end`: of
+    the list that it introduces, which is quoted behind it."""
 
     places: list[TokenPlace]
     text: str
     run: int
     start: int
     stop: int
-    ends: list[int]
-    continuation: list[TokenPlace]
+    end: int
 
-    def tokens_within(self, span: FoundSpan) -> range:
-        """Its tokens that hold characters of a span."""
-        first = bisect_right(self.ends, span.start)
-        return range(first, min(bisect_left(self.ends, span.stop) + 1, len(self.ends)))
+    @property
+    def introduces(self) -> bool:
+        """Whether a list is quoted behind it."""
+        return self.end > self.stop
 
 
 def sentences_of_run(
@@ -84,31 +90,27 @@ def sentences_of_run(
         at_a_border = start > low or low == 0
         if whole and (start < first or stop > last or not at_a_border):
             continue
-        tokens = _tokens_within(placed, run, start, stop)
-        if tokens:
-            places, ends = zip(*tokens, strict=True)
-            more = _tokens_within(placed, run, stop, continuation_end(text, start, stop, last))
-            continuation = [place for place, _ in more if place not in places]
+        places = _tokens_within(placed, run, start, stop)
+        if places:
+            end = continuation_end(text, start, stop, last)
             start, stop = max(start, first), min(stop, last)
-            yield Sentence(list(places), text[start:stop], run[0], start, stop, list(ends), continuation)
+            yield Sentence(places, text[start:stop], run[0], start, stop, max(stop, end))
 
 
-def _tokens_within(
-    placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int
-) -> list[tuple[TokenPlace, int]]:
-    """Tokens that hold characters of a span, each with the character behind it."""
-    found: list[tuple[TokenPlace, int]] = []
+def _tokens_within(placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[TokenPlace]:
+    """Tokens that hold characters of a span."""
+    found: list[TokenPlace] = []
     for index, block in zip(run, placed, strict=True):
         ends = block.token_ends
         first = bisect_right(ends, start)
         last = bisect_left(ends, stop) + 1 if block.start < stop else 0  # tokens that begin before `stop`
-        found.extend(((index, row), ends[row]) for row in range(first, min(last, len(ends))))
+        found.extend((index, row) for row in range(first, min(last, len(ends))))
     return found
 
 
 class QuotableBlocks:
     """The candidate blocks of one question that may be quoted, by their number among the candidates: their sentences,
-    and the characters of their tokens."""
+    the characters of their tokens, and what is quoted."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class QuotableBlocks:
         blocks: Sequence[Block | None],
         text_of: Callable[[str], str] | None = None,
     ):
-        """`text_of`: the text of a document by id, for encoders, whose tokens do not spell it."""
+        """`text_of`: the text of a document by id."""
         self._model, self._blocks = model, blocks
         self._text_of = text_of or (lambda _: "")
         self._token_ends: dict[int, list[int]] = {}
@@ -125,10 +127,18 @@ class QuotableBlocks:
         tokens = [() if block is None else block.tokens for block in blocks]
         self.source = QuoteSource(tokens, self._next, word_starts(model.tokenizer))
 
+    def holding(self, quotation: Quotation) -> list[int]:
+        """The candidates that hold characters of it, in text order."""
+        found, index = [], None if quotation.start == quotation.stop else quotation.run
+        while index is not None and (block := self._of(index)).start < quotation.stop:
+            if block.end > quotation.start:
+                found.append(index)
+            index = self._next[index]
+        return found
+
     def hits(self, quotation: Quotation) -> list[Hit]:
-        """The blocks that hold its tokens, in text order, each with its score."""
-        indices = sorted({index for index, _ in quotation.places}, key=lambda index: self._of(index).ordinal)
-        blocks = [self._of(index) for index in indices]
+        """The blocks that hold characters of it, in text order, each with its score."""
+        blocks = [self._of(index) for index in self.holding(quotation)]
         return [Hit(block.id, block.document_id, block.ordinal, quotation.score) for block in blocks]
 
     def _of(self, index: int) -> Block:
@@ -153,29 +163,18 @@ class QuotableBlocks:
             self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
         return self._token_ends[index]
 
-    def words(self, places: Sequence[TokenPlace]) -> Iterator[tuple[str, tuple[str, int, int]]]:
-        """For each of these successive tokens its text in the document, with what lies between it and the token before,
-        and its place."""
-        before: int | None = None
-        for place in places:
-            document_id, start, end = self.place(*place)
-            yield self._text_of(document_id)[start if before is None else before : end], (document_id, start, end)
-            before = end
-
-    def within(self, places: Sequence[TokenPlace], characters: int) -> Sequence[TokenPlace]:
-        """As many of these tokens as have at most so many characters; none ends inside a character."""
-        left, before = characters, -1
-        for number, place in enumerate(places):
-            _, start, end = self.place(*place)
-            left -= max(0, end - max(start, before))
-            before = end
-            if left < 0:
-                return places[:number]
-        return places
-
-    def span(self, places: Sequence[TokenPlace]) -> tuple[int, int]:
-        """(start, end) of successive tokens, as characters of their document."""
-        return self.place(*places[0])[1], self.place(*places[-1])[2]
+    def words(self, quotation: Quotation, most: int) -> Iterator[tuple[str, tuple[str, int, int], bool]]:
+        """What is quoted, at most so many characters of it: word by word with the space before it, its place (document
+        id, start, end), and whether it answers."""
+        if quotation.start == quotation.stop:
+            return
+        document_id = self._of(quotation.run).document_id
+        text, (first, last), limit = self._text_of(document_id), quotation.answer, quotation.start + most
+        ends = [match.end() for match in _WORD.finditer(text, quotation.start, quotation.stop)]
+        stop = max((end for end in ends if end <= limit), default=min(limit, quotation.stop))
+        borders = sorted({quotation.start, stop, *(at for at in (*ends, first, last) if quotation.start < at < stop)})
+        for begin, end in pairwise(borders):
+            yield text[begin:end], (document_id, begin, end), first <= begin < last
 
     def sentences(self, text_of: Mapping[str, str]) -> list[Sentence]:
         """Sentences that lie whole in a run of neighbouring blocks.

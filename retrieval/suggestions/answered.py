@@ -47,10 +47,10 @@ def _probability(view: View, document_id: str, candidate: Candidate) -> float:
     if decided.outcome != "found" or decided.quotable is None or not decided.quotations:
         return 0.0
     quotation = decided.quotations[0]
-    if not quotation.places:
+    start, stop = quotation.start, quotation.stop
+    if start == stop:
         return 0.0
-    start, end = decided.quotable.span(quotation.places)
-    same = start < candidate.stop and candidate.start < end
+    same = start < candidate.stop and candidate.start < stop
     if candidate.kind == "heading":  # answered by what follows it
         same = candidate.stop <= start < candidate.stop + _BEHIND_HEADING
     sure = quotation.probability if quotation.probability is not None else retrieved.search_result.confidence

@@ -173,7 +173,7 @@ class ClaimChecker:
         parts = (self._workspace, self._index, self._builder)
         sentences = candidate_sentences(*parts, found, candidates, quotable, None)
         best = quote_best(score_sentences(sentences, opened.ranker), _SENTENCES) if sentences.items else []
-        made = (self._builder.sentence(quotable.hits(one), *quotable.span(one.places)) for one in best if one.places)
+        made = (self._builder.sentence(quotable.hits(one), one.start, one.stop) for one in best if one.start < one.stop)
         return [sentence for sentence in made if sentence is not None]
 
     def _sentences_of(self, passage: Passage) -> Iterable[Passage]:

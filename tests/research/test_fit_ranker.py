@@ -23,7 +23,7 @@ def shown(number: int, *, answerable: bool = True) -> Shown:
     texts = [
         f"Sentence {place} says something{' ANSWER' if place == right and answerable else ''}." for place in range(10)
     ]
-    items = [Sentence([(0, place)], text, place, 0, len(text), [len(text)], []) for place, text in enumerate(texts)]
+    items = [Sentence([(0, place)], text, place, 0, len(text), 0) for place, text in enumerate(texts)]
     spans = [FoundSpan(float(like), 0, 3) for like in likes]
     p_none = 0.05 + 0.2 * float(torch.rand((), generator=rng)) if answerable else 0.8
     document = f"{number % 4}.pdf"
@@ -34,7 +34,7 @@ def shown(number: int, *, answerable: bool = True) -> Shown:
     of = dict(enumerate(texts))
     return Shown(
         document, sentences, {}, lambda given: float(any("ANSWER" in each for each in given)),
-        lambda quotation: of[quotation.places[0][1]], answerable,
+        lambda quotation: of[quotation.run], answerable,
     )  # fmt: skip
 
 
@@ -83,11 +83,11 @@ def test_the_calibration_error_is_the_distance_between_what_is_stated_and_what_c
 
 def test_a_quotation_is_judged_alone_where_an_earlier_version_stands_behind_it() -> None:
     texts = ["The fee is 30 euros a year.", "The fee is 20 euros a year."]
-    items = [Sentence([(0, place)], text, place, 0, len(text), [len(text)], []) for place, text in enumerate(texts)]
+    items = [Sentence([(0, place)], text, place, 0, len(text), 0) for place, text in enumerate(texts)]
     spans, names = [FoundSpan(0.5, 0, 3), FoundSpan(0.3, 0, 3)], ["fees version 2", "fees version 1"]
     sentences = Sentences(
         QuestionTerms("What is the fee?"), items, ["new", "old"], torch.tensor([0.5, 0.5]), spans, names, 0.1,
         titles={"new": "fees version 2", "old": "fees version 1"},
     )  # fmt: skip
-    both = Shown("new", sentences, {}, lambda given: float("30" in given[0]), lambda one: texts[one.places[0][1]], True)
+    both = Shown("new", sentences, {}, lambda given: float("30" in given[0]), lambda one: texts[one.run], True)
     assert sentences.earlier == {0: [1]} and both.quoted(PRIOR)[1] == 1

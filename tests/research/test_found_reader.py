@@ -46,7 +46,7 @@ def shown(document: str = "a") -> Shown:
     for run, (name, text) in enumerate(texts.items()):
         border = text.index(". ") + 1
         for start, stop in ((0, border), (border + 1, len(text))):
-            items.append(Sentence([(run, start)], text[start:stop], run, start, stop, [stop], []))
+            items.append(Sentence([(run, start)], text[start:stop], run, start, stop, stop))
             documents.append(name)
     spans = [FoundSpan(0.1, 0, 1)] * 4
     sentences = Sentences(

@@ -28,7 +28,7 @@ def judged(
         "block": block, "unmatched": unmatched,
     }  # fmt: skip
     sure = ranker.weighs_reading and ranker.decision.is_sure(features)
-    best = Quotation([], range(0), sentence, probability, none, features=features, sure=sure)
+    best = Quotation(0, 0, 0, (0, 0), sentence, probability, none, features=features, sure=sure)
     return outcome_of_reading(ranker, reader, best)
 
 

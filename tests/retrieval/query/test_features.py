@@ -23,7 +23,7 @@ TEXTS = ["The crane lifts.", "A crane and a winch.", "Nothing of the kind.", "It
 
 
 def made(question: str, texts: list[str], **given) -> Sentences:
-    items = [Sentence([(n, 0)], text, n, 0, len(text), [len(text)], []) for n, text in enumerate(texts)]
+    items = [Sentence([(n, 0)], text, n, 0, len(text), 0) for n, text in enumerate(texts)]
     return Sentences(QuestionTerms(question), items, ["d"] * len(texts), torch.zeros(len(texts)), **given)
 
 
@@ -66,7 +66,7 @@ def test_sentences_and_rows_of_other_tables_are_left_alone():
 
 def test_what_stands_under_the_number_asked_for_is_of_it_and_all_else_is_not():
     text = "Rule 7. Quiet is kept.\nRule 8. Fuel is stored.\nRule 9. Dogs are led."
-    items = [Sentence([(n, 0)], text, at, at, at + 20, [20], []) for n, at in enumerate((0, 23, 47))]
+    items = [Sentence([(n, 0)], text, at, at, at + 20, 0) for n, at in enumerate((0, 23, 47))]
     for question, those in (("What does rule 8 say?", [0, 1, 0]), ("What does rule 5 say?", [0, 0, 0])):
         sentences = Sentences(QuestionTerms(question), items, ["d"] * 3, torch.zeros(3), texts={"d": text})
         assert in_named(sentences).tolist() == those

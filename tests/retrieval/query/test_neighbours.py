@@ -33,7 +33,7 @@ def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
         count=count,
         ranker=RANKER,
     )
-    return [text[slice(*quotable.span(one.places))].strip() for one in found]
+    return [text[one.start : one.stop].strip() for one in found]
 
 
 def test_a_sentence_that_is_more_than_a_guess_stands_without_what_does_not_answer():
@@ -63,8 +63,7 @@ def test_the_words_that_answer_stay_marked():
     quotable = QuotableBlocks(model, blocks)
     matches_QCL, read = torch.zeros(1, len(blocks), 16), reading_of(road=0.4)
     (found,) = best_sentences(quotable, matches_QCL, {"d": TEXT}, read=read, ranker=RANKER)
-    marked = found.places[found.answer_span.start : found.answer_span.stop]
-    assert TEXT[slice(*quotable.span(marked))] == "road"
+    assert TEXT[slice(*found.answer)] == "road"
 
 
 def test_the_better_neighbour_comes_first_until_the_quotation_is_full():

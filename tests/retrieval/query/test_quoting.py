@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from model.reading.ranker import Ranker
@@ -11,7 +12,7 @@ from model.reading.span_reader import FoundSpan, SpanReading
 from retrieval.query.features import QuestionTerms
 from retrieval.query.rank import quote_best, score_sentences, sentences_of
 from retrieval.query.retrieve import with_neighbours
-from retrieval.query.sentences import QuotableBlocks
+from retrieval.query.sentences import QuotableBlocks, Quotation
 from retrieval.types.answers import Answer, AnswerToken, Timings
 from storage.records import Block
 from tests.tiny_model import tiny_model
@@ -53,15 +54,11 @@ def blocks_of(model, text, document_id="d"):
     ]
 
 
-def spell(quotable, blocks, places):
-    return "".join(TEXT[start:end] for _, start, end in (quotable.place(*place) for place in places))
-
-
 def sentences(quotable, **given):
     """What may be quoted, in text order where nothing speaks for one of them."""
     blocks = len(quotable._blocks)
     found = best_sentences(quotable, torch.zeros(1, blocks, 16), {"d": TEXT}, count=10, **given)
-    return [TEXT[slice(*quotable.span(quotation.places))] for quotation in found]
+    return [TEXT[quotation.start : quotation.stop] for quotation in found]
 
 
 def reading_of(**probabilities):
@@ -103,7 +100,19 @@ def test_the_reader_points_at_words() -> None:
     quotable = QuotableBlocks(model, blocks)
     zeros = torch.zeros(1, len(blocks), 16)
     (found,) = best_sentences(quotable, zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
-    assert spell(quotable, blocks, found.places[found.answer_span.start : found.answer_span.stop]) == "surveyors"
+    assert TEXT[slice(*found.answer)] == "surveyors"
+
+
+@pytest.mark.parametrize(
+    ("most", "said"), [(99, ["Rain", " fell", " ", "for", " days"]), (12, ["Rain", " fell"]), (2, ["Ra"])]
+)
+def test_words_are_said_whole_where_they_fit_and_those_that_answer_are_marked(most, said):
+    model, text = tiny_model(block_size=16), "Rain fell for days."
+    quotable = QuotableBlocks(model, blocks_of(model, text), lambda _: text)
+    words = list(quotable.words(Quotation(0, 0, len(text) - 1, (10, 13)), most))
+    assert [word for word, _, _ in words] == said
+    assert [word for word, _, answers in words if answers] == [word for word in said if word == "for"]
+    assert all(text[start:end] == word for word, (_, start, end), _ in words)
 
 
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
@@ -120,7 +129,7 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
     quotable = QuotableBlocks(model, inside)
     (found,) = best_sentences(quotable, torch.zeros(1, len(blocks), 16), {"d": TEXT})
-    assert spell(quotable, blocks, found.places) == TEXT[30:60]
+    assert TEXT[found.start : found.stop] == TEXT[30:60]
 
 
 def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
@@ -137,7 +146,8 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        assert wanted in spell(quotable, blocks, best_sentences(quotable, matches_QCL, {"d": TEXT})[0].places)
+        (found,) = best_sentences(quotable, matches_QCL, {"d": TEXT})
+        assert wanted in TEXT[found.start : found.stop]
 
 
 def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
@@ -151,10 +161,7 @@ def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
     quotable = QuotableBlocks(model, blocks)
     found = best_sentences(quotable, matches_QCL, {"d": text}, count=9)
 
-    def said(places):
-        return text[quotable.place(*places[0])[1] : quotable.place(*places[-1])[2]].strip()
-
-    assert [said(one.places).split()[1] for one in found] == ["fox", "bear", "wolf"]
+    assert [text[one.start : one.stop].split()[1] for one in found] == ["fox", "bear", "wolf"]
     assert [[hit.ordinal for hit in quotable.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
     assert len(best_sentences(quotable, matches_QCL, {"d": text}, count=2)) == 2
@@ -169,7 +176,7 @@ def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_a
     matches_QCL[0, 0, 4] = 0.9
     quotable = QuotableBlocks(model, blocks)
     found = best_sentences(quotable, matches_QCL, {"d": text}, count=4)
-    said = [text[quotable.place(*q.places[0])[1] : quotable.place(*q.places[-1])[2]].strip() for q in found]
+    said = [text[one.start : one.stop] for one in found]
     assert said == [text[: text.index("\n\n")], "The wolf hunts at night."]
 
 
