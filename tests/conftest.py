@@ -16,6 +16,7 @@ gc.disable()  # until the tests have been collected: see pytest_collection_finis
 
 # Tests run side by side, one process a core; set before torch is loaded, and passed on to processes that tests start.
 THREADS = int(os.environ.setdefault("OMP_NUM_THREADS", "1"))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # tests of several threads would wait for each other by spinning
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 for _name in [name for name in os.environ if name.startswith("CAIRN_") and not name.startswith("CAIRN_TEST_")]:

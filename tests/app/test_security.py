@@ -49,9 +49,9 @@ def guarded(tmp_path: Path) -> Iterator[TestClient]:
     yield from opened(settings, base_url="http://library.example", owner=False)
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[TestClient]:
-    yield from opened(settings_for(tmp_path))
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    yield from opened(settings_for(tmp_path_factory.mktemp("home")))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -25,10 +26,16 @@ TRUE = "The dam was raised by three metres in 1981."
 
 
 @pytest.fixture
-def writer(library: Library) -> ScriptedWriter:
+def library(shared_library: Library) -> Library:
+    return shared_library
+
+
+@pytest.fixture
+def writer(library: Library) -> Iterator[ScriptedWriter]:
     writer = ScriptedWriter(lambda _request: BABBLE)
     library.use_writer(lambda: writer)
-    return writer
+    yield writer
+    library.use_writer(None)
 
 
 def ask(library: Library, question: str = QUESTION) -> Answer:

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from model.checkpoint.landmark_model import LandmarkModel
-from model.reading import two_readers
+from model.reading import passage_encoder, ranker, two_readers
 from retrieval.extraction import extract
 from retrieval.library import Library
 from retrieval.types.answers import Answer, AnswerToken
@@ -21,6 +21,7 @@ from tests import elsewhere
 from tests.retrieval.reading_here import ReadingHere
 from tests.tiny_model import tiny_model
 
+READERS = ((two_readers, "load_reader"), (passage_encoder, "load_passage_encoder"), (ranker, "reader_digest"))
 BLOCK_SIZE = 16
 SHARD_BYTES = 60_000
 """A text of a thousand characters has six shards in bf16. Each costs as much as the reading of what is in it."""
@@ -102,9 +103,10 @@ def reading_here() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_reader() -> Iterator[None]:
-    """The reader of a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
+    """What reads for a checkpoint is loaded once a process, as the shipped checkpoint is, not once a library."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_readers, "load_reader", cache(two_readers.load_reader))
+        for module, name in READERS:
+            patch.setattr(module, name, cache(getattr(module, name)))
         yield
 
 

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from retrieval.errors import InvalidRequest, NotFound, PermissionDenied
 from retrieval.langchain import LandmarkRetriever
+from retrieval.library import Library
 from retrieval.types.records import FollowOptions, Scope
 from storage.properties import Condition, condition, stated_properties
 from storage.records import Principal
-from tests.retrieval.conftest import add, ask, prose
+from tests.retrieval.conftest import SHARD_BYTES, add, ask, prose
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
 
 @pytest.fixture
 def described(library, three):
+    return with_properties(library, three)
+
+
+@pytest.fixture(scope="module")
+def only_read(model, filled_home, tmp_path_factory):
+    home = tmp_path_factory.mktemp("described") / "home"
+    shutil.copytree(filled_home, home)
+    with Library.open(home, model, shard_bytes=SHARD_BYTES) as library:
+        yield with_properties(library, {document.title: document.id for document in library.documents.list()})
+
+
+def with_properties(library, three):
     library.documents.set_properties(
         three["fox"], {"author": ["Ann Lee", "Ben Ray"], "date": ["2023-05-01"], "Number": ["7"]}
     )
@@ -52,16 +66,16 @@ def described(library, three):
         (["author~_"], ""),
     ],
 )  # fmt: skip
-def test_conditions_choose_documents(described, where, found):
-    assert {one.title for one in described.documents.list(where=where)} == set(found.split())
+def test_conditions_choose_documents(only_read, where, found):
+    assert {one.title for one in only_read.documents.list(where=where)} == set(found.split())
 
 
 @pytest.mark.parametrize("wrong", ["author", "=x", "author=", "1a=2", "pages>many", "a" * 70 + "=1"])
-def test_what_is_no_condition_is_refused(described, wrong):
+def test_what_is_no_condition_is_refused(only_read, wrong):
     with pytest.raises(InvalidRequest):
-        described.documents.list(where=[wrong])
+        only_read.documents.list(where=[wrong])
     with pytest.raises(InvalidRequest):
-        described.search("fox", 3, within=Scope(where=(wrong,)))
+        only_read.search("fox", 3, within=Scope(where=(wrong,)))
 
 
 def test_a_search_ranks_only_what_meets_the_conditions(described, three):

@@ -18,6 +18,11 @@ from tests.app.small_library import WALKS
 from tests.waiting import until
 
 
+@pytest.fixture
+def client(shared_client: TestClient) -> TestClient:
+    return shared_client
+
+
 def fields_of(route: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
     """What a route takes in its address and in its body, forms included."""
     bodies = [each["schema"] for each in route.get("requestBody", {}).get("content", {}).values()]
@@ -69,13 +74,13 @@ class TestWholeApp:
         ],
     )
     def test_a_catalogue_that_cannot_be_used_is_one_line_in_the_log_and_no_secret_outside(
-        self, client: TestClient, library: Library, error: Exception, status: int, code: str,
+        self, client: TestClient, shared_library: Library, error: Exception, status: int, code: str,
         monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     ) -> None:  # fmt: skip
         def broken(**_settings: object) -> None:
             raise error
 
-        monkeypatch.setattr(library.documents, "list", broken)
+        monkeypatch.setattr(shared_library.documents, "list", broken)
         response = client.get("/api/v1/documents")
         assert (response.status_code, error_code(response)) == (status, code) and "secret" not in response.text
         (line,) = [record for record in caplog.records if record.name == "cairn.api" and record.levelname == "ERROR"]

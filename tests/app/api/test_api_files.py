@@ -57,10 +57,10 @@ class TestFiles:
         (stored,) = (home / "uploads").iterdir()
         assert stored.stem == staged["id"] and "pass" not in stored.name
 
-    def test_an_estimate_keeps_nothing(self, client: TestClient, home: Path) -> None:
-        body = send(client, "a.pdf", path="estimate").json()
+    def test_an_estimate_keeps_nothing(self, shared_client: TestClient, shared_library: Library) -> None:
+        body = send(shared_client, "a.pdf", path="estimate").json()
         assert body["pages"] == 2 and body["fits"] is True and body["source"] == "a.pdf"
-        assert list((home / "uploads").iterdir()) == []
+        assert list((shared_library.view.workspace.home / "uploads").iterdir()) == []
 
     @pytest.mark.parametrize(
         ("name", "content", "code"),
@@ -74,11 +74,11 @@ class TestFiles:
         ],
     )
     def test_what_is_not_accepted_is_refused_with_a_reason(
-        self, client: TestClient, home: Path, name: str, content: bytes, code: str
+        self, shared_client: TestClient, shared_library: Library, name: str, content: bytes, code: str
     ) -> None:
-        response = send(client, name, content)
+        response = send(shared_client, name, content)
         assert response.status_code >= 400 and error_code(response) == code
-        assert list((home / "uploads").iterdir()) == []
+        assert list((shared_library.view.workspace.home / "uploads").iterdir()) == []
 
     def test_a_damaged_pdf_is_refused_in_words_and_others_go_on(self, client: TestClient) -> None:
         send(client, "bad.pdf", b"%PDF-1.7\nnothing of a document", path="uploads")
@@ -188,17 +188,17 @@ class TestJobs:
         client.patch(f"/api/v1/documents/{document.id}", json={"title": "Another"})
         assert [name for name, _ in events(client.get("/api/v1/events", headers=seen).text)] == ["files", "library"]
 
-    def test_unknown_jobs_are_not_found(self, client: TestClient) -> None:
-        assert error_code(client.get("/api/v1/jobs/nothing")) == "not_found"
+    def test_unknown_jobs_are_not_found(self, shared_client: TestClient) -> None:
+        assert error_code(shared_client.get("/api/v1/jobs/nothing")) == "not_found"
 
 
 class TestDocuments:
-    def test_documents_are_searched_sorted_and_paged(self, client: TestClient) -> None:
-        body = client.get("/api/v1/documents?sort=title&limit=1&offset=1").json()
+    def test_documents_are_searched_sorted_and_paged(self, shared_client: TestClient) -> None:
+        body = shared_client.get("/api/v1/documents?sort=title&limit=1&offset=1").json()
         assert [one["source"] for one in body["documents"]] == [WALKS] and body["total"] == 2
-        found = client.get("/api/v1/documents?search=RESERVOIR").json()
+        found = shared_client.get("/api/v1/documents?search=RESERVOIR").json()
         assert [one["source"] for one in found["documents"]] == [RESERVOIR]
-        assert error_code(client.get("/api/v1/documents?sort=colour")) == "invalid_request"
+        assert error_code(shared_client.get("/api/v1/documents?sort=colour")) == "invalid_request"
 
     def test_a_document_is_renamed_moved_and_deleted(self, client: TestClient) -> None:
         identity = client.get("/api/v1/documents").json()["documents"][0]["id"]
@@ -220,35 +220,37 @@ class TestDocuments:
         assert client.post("/api/v1/documents/delete", json={"document_ids": ids}).json()["answers"] == 1
         assert error_code(client.get(f"/api/v1/answers/{answer['id']}")) == "not_found"
 
-    def test_pages_come_as_picture_and_as_text_with_boxes(self, client: TestClient) -> None:
-        identity = client.get("/api/v1/documents").json()["documents"][0]["id"]
-        image = client.get(f"/api/v1/documents/{identity}/pages/1.png?width_px=400")
+    def test_pages_come_as_picture_and_as_text_with_boxes(self, shared_client: TestClient) -> None:
+        identity = shared_client.get("/api/v1/documents").json()["documents"][0]["id"]
+        image = shared_client.get(f"/api/v1/documents/{identity}/pages/1.png?width_px=400")
         assert image.headers["content-type"] == "image/png" and image.content.startswith(b"\x89PNG")
         assert int.from_bytes(image.content[16:20], "big") == 600  # the next of a few widths
-        text = client.get(f"/api/v1/documents/{identity}/pages/1").json()
+        text = shared_client.get(f"/api/v1/documents/{identity}/pages/1").json()
         assert text["blocks"][0]["boxes"][0]["page"] == 1
 
-    def test_a_page_that_is_not_there_is_not_found(self, client: TestClient, library: Library) -> None:
-        document = library.documents.list()[0]
+    def test_a_page_that_is_not_there_is_not_found(self, shared_client: TestClient, shared_library: Library) -> None:
+        document = shared_library.documents.list()[0]
         for page in (0, -1, document.pages + 1):
             for address in (f"pages/{page}", f"pages/{page}.png"):
-                response = client.get(f"/api/v1/documents/{document.id}/{address}")
+                response = shared_client.get(f"/api/v1/documents/{document.id}/{address}")
                 assert error_code(response) == "not_found"
                 message = response.json()["error"]["message"]
                 assert message == f"There is no page {page} in {document.source}. It has pages 1 to {document.pages}."
 
     def test_words_are_found_with_their_pages_and_the_original_is_given_back(
-        self, client: TestClient, library: Library
+        self, shared_client: TestClient, shared_library: Library
     ) -> None:
-        (document,) = library.documents.list(search=RESERVOIR)
+        (document,) = shared_library.documents.list(search=RESERVOIR)
         address = f"/api/v1/documents/{document.id}"
-        hits = client.get(f"{address}/find", params={"text": " rosental  REPORTS "}).json()["hits"]
+        hits = shared_client.get(f"{address}/find", params={"text": " rosental  REPORTS "}).json()["hits"]
         assert [hit["page"] for hit in hits] == [3]
-        boxes = client.get(f"{address}/boxes", params={key: hits[0][key] for key in ("start", "end")}).json()["boxes"]
+        boxes = shared_client.get(f"{address}/boxes", params={key: hits[0][key] for key in ("start", "end")}).json()[
+            "boxes"
+        ]
         assert {box["page"] for box in boxes} == {3}
-        assert client.get(f"{address}/find", params={"text": "  "}).json() == {"hits": []}
-        original = client.get(f"{address}/original")
-        assert original.content == library.documents.original(document.id).read_bytes()
+        assert shared_client.get(f"{address}/find", params={"text": "  "}).json() == {"hits": []}
+        original = shared_client.get(f"{address}/original")
+        assert original.content == shared_library.documents.original(document.id).read_bytes()
         assert f'filename="{RESERVOIR}"' in original.headers["content-disposition"]
 
     def test_a_collection_goes_and_its_documents_stay(self, client: TestClient, library: Library) -> None:

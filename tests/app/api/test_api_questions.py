@@ -19,15 +19,15 @@ from tests.waiting import until
 
 
 class TestQuestions:
-    def test_an_answer_streams_token_by_token_and_ends_with_its_evidence(self, client: TestClient) -> None:
-        response = client.post("/api/v1/ask", json={"question": QUESTION, "k": 4})
+    def test_an_answer_streams_token_by_token_and_ends_with_its_evidence(self, shared_client: TestClient) -> None:
+        response = shared_client.post("/api/v1/ask", json={"question": QUESTION, "k": 4})
         assert response.headers["content-type"].startswith("text/event-stream")
         names = [name for name, _ in events(response.text)]
         assert names[0] == "started" and names[-1] == "answer" and set(names[1:-1]) == {"token"}
         answer = events(response.text)[-1][1]
         assert answer["passages"][0]["blocks"][0]["boxes"] and answer["near_misses"]
         assert answer["decided_by"] in ("reader", "search") and not answer["heat"], "attention decided nothing"
-        assert client.get(f"/api/v1/answers/{answer['id']}").json() == answer
+        assert shared_client.get(f"/api/v1/answers/{answer['id']}").json() == answer
 
     def test_a_question_takes_what_it_does_not_say_from_the_preferences(self, client: TestClient) -> None:
         client.patch("/api/v1/preferences", json={"top_k": 3, "quote": False, "max_tokens": 16, "voters": "head"})
@@ -48,37 +48,41 @@ class TestQuestions:
         for client in opened(library, settings_for(home)):
             assert client.get("/api/v1/preferences").json()["top_k"] == 8
 
-    def test_a_question_is_restricted_to_the_documents_it_names(self, client: TestClient, library: Library) -> None:
-        walks = next(one.id for one in library.documents.list() if one.source == WALKS)
-        answer = ask(client, within={"document_ids": [walks]})
+    def test_a_question_is_restricted_to_the_documents_it_names(
+        self, shared_client: TestClient, shared_library: Library
+    ) -> None:
+        walks = next(one.id for one in shared_library.documents.list() if one.source == WALKS)
+        answer = ask(shared_client, within={"document_ids": [walks]})
         assert {passage["document_id"] for passage in answer["passages"] + answer["near_misses"]} == {walks}
-        found = client.post(
+        found = shared_client.post(
             "/api/v1/search", json={"query": "lake", "k": 2, "within": {"document_ids": [walks]}}
         ).json()
         assert {passage["document_id"] for passage in found["passages"]} == {walks} and len(found["passages"]) == 2
 
-    def test_what_the_documents_do_not_say_is_said(self, client: TestClient) -> None:
-        assert ask(client, UNANSWERED)["found"] is False
+    def test_what_the_documents_do_not_say_is_said(self, shared_client: TestClient) -> None:
+        assert ask(shared_client, UNANSWERED)["found"] is False
 
-    def test_an_empty_question_is_refused(self, client: TestClient) -> None:
-        assert error_code(client.post("/api/v1/ask", json={"question": "  "})) == "invalid_request"
-        assert error_code(client.post("/api/v1/ask", json={})) == "invalid_request"
+    def test_an_empty_question_is_refused(self, shared_client: TestClient) -> None:
+        assert error_code(shared_client.post("/api/v1/ask", json={"question": "  "})) == "invalid_request"
+        assert error_code(shared_client.post("/api/v1/ask", json={})) == "invalid_request"
 
-    def test_an_error_while_answering_ends_the_stream_in_words(self, client: TestClient, library: Library) -> None:
+    def test_an_error_while_answering_ends_the_stream_in_words(
+        self, shared_client: TestClient, shared_library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def broken(*_args: Any, **_named: Any) -> Any:
             raise RuntimeError("secret path /home/somebody")
 
-        library.ask = broken  # type: ignore[method-assign]
-        name, body = events(client.post("/api/v1/ask", json={"question": "why"}).text)[-1]
+        monkeypatch.setattr(shared_library, "ask", broken)
+        name, body = events(shared_client.post("/api/v1/ask", json={"question": "why"}).text)[-1]
         assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
 
-    def test_the_effect_of_a_block_is_measured(self, client: TestClient) -> None:
-        answer = ask(client, quote=False)
+    def test_the_effect_of_a_block_is_measured(self, shared_client: TestClient) -> None:
+        answer = ask(shared_client, quote=False, max_tokens=8)
         assert answer["decided_by"] == "attention" and answer["heat"]
         block = (answer["passages"] or answer["near_misses"])[0]["block_ids"][0]
-        effect = client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
+        effect = shared_client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
         assert effect["delta"] == pytest.approx(effect["logprob_without"] - effect["logprob_with"])
-        assert error_code(client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "invalid_request"
+        assert error_code(shared_client.post(f"/api/v1/answers/{answer['id']}/effect/999999")) == "invalid_request"
 
     def test_history_is_listed_searched_paged_and_deleted(self, client: TestClient) -> None:
         ids = [ask(client, f"Question number {number}", conversation_id="c1")["id"] for number in range(3)]
@@ -120,12 +124,12 @@ class TestStreaming:
             until(library.answers.list)
             assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
 
-    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
+    def test_four_people_asking_at_once_get_the_answers_they_would_get_alone(
         self, library: Library, home: Path
     ) -> None:
         import httpx
 
-        questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
+        questions = [f"What of the dam in {1960 + number}?" for number in range(4)]
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
@@ -143,13 +147,13 @@ class TestStreaming:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert [together[number] for number in range(8)] == alone
+        assert [together[number] for number in range(4)] == alone
 
 
 class TestExport:
-    def test_json_holds_the_whole_record(self, client: TestClient) -> None:
-        answer = ask(client)
-        response = client.get(f"/api/v1/answers/{answer['id']}/export?format=json")
+    def test_json_holds_the_whole_record(self, shared_client: TestClient) -> None:
+        answer = ask(shared_client)
+        response = shared_client.get(f"/api/v1/answers/{answer['id']}/export?format=json")
         assert 'attachment; filename="cairn-answer-' in response.headers["content-disposition"]
         assert response.json() == answer | {"format": "cairn-answer/2"}
 
@@ -165,5 +169,5 @@ class TestExport:
             assert "&lt;img src=x onerror=alert(1)&gt;" in page
             assert "default-src 'none'" in page and "data:image/png;base64," in page
 
-    def test_an_unknown_format_is_refused(self, client: TestClient) -> None:
-        assert client.get(f"/api/v1/answers/{ask(client)['id']}/export?format=exe").status_code == 422
+    def test_an_unknown_format_is_refused(self, shared_client: TestClient) -> None:
+        assert shared_client.get(f"/api/v1/answers/{ask(shared_client)['id']}/export?format=exe").status_code == 422

@@ -109,14 +109,14 @@ def test_no_request_makes_the_server_fetch_anything(library: Library, home: Path
 
 
 @pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "+5", "0x10"])
-def test_a_length_that_is_no_number_is_refused(client: TestClient, length: str) -> None:
+def test_a_length_that_is_no_number_is_refused(shared_client: TestClient, length: str) -> None:
     headers = {"Content-Length": length.encode("latin-1"), "Content-Type": "application/json"}
-    assert client.post("/api/v1/search", content=b"{}", headers=headers).status_code == 413
+    assert shared_client.post("/api/v1/search", content=b"{}", headers=headers).status_code == 413
 
 
-def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(client: TestClient) -> None:
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(shared_client: TestClient) -> None:
     headers = {"Content-Length": "5", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
-    refused = client.post("/api/v1/search", content=b"0\r\n\r\n", headers=headers)
+    refused = shared_client.post("/api/v1/search", content=b"0\r\n\r\n", headers=headers)
     assert refused.status_code == 400 and error_code(refused) == "two_lengths"
     assert refused.headers["connection"] == "close"
 
@@ -141,8 +141,10 @@ def test_one_library_of_a_person_goes_out_at_a_time_and_leaves_room_on_the_disk(
 
 
 def test_what_cannot_be_kept_on_a_full_disk_is_said_and_changes_nothing(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+    shared_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client = shared_client
+
     def full(*_arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -10,6 +10,11 @@ from fastapi.testclient import TestClient
 from tests.app.api_client import PDF, error_code
 
 
+@pytest.fixture
+def client(shared_client: TestClient) -> TestClient:
+    return shared_client
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "meant"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,8 @@ def library(tmp_path: Path) -> Iterator[Library]:
         yield library
 
 
-@pytest.fixture
-def browsers(provider: ProviderServer, library: Library, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
+@contextmanager
+def browsers_at(provider: ProviderServer, library: Library, home: Path) -> Iterator[Callable[..., Browser]]:
     """Makes a browser in front of one server; `settings` are of the server, which the first call starts."""
     with ExitStack() as stack:
         apps: list[Any] = []
@@ -89,12 +89,18 @@ def browsers(provider: ProviderServer, library: Library, tmp_path: Path) -> Iter
                     "oidc_issuer": provider.issuer, "oidc_client_id": CLIENT_ID, "oidc_client_secret": CLIENT_SECRET,
                     "oidc_address": ADDRESS,
                 } | settings  # fmt: skip
-                apps.append(build_app(settings_for(tmp_path, **given), library, page=False))
+                apps.append(build_app(settings_for(home, **given), library, page=False))
                 client = stack.enter_context(TestClient(apps[0], base_url=ADDRESS, follow_redirects=False))
             else:
                 client = TestClient(apps[0], base_url=ADDRESS, follow_redirects=False)
             return Browser(client)
 
+        yield opened
+
+
+@pytest.fixture
+def browsers(provider: ProviderServer, library: Library, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
+    with browsers_at(provider, library, tmp_path) as opened:
         yield opened
 
 

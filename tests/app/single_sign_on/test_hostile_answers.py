@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -17,8 +17,9 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from retrieval.library import Library
-from tests.app.single_sign_on.conftest import ADDRESS, Browser
+from tests.app.single_sign_on.conftest import ADDRESS, Browser, browsers_at
 from tests.app.single_sign_on.provider_server import ALGORITHMS, CLIENT_SECRET, ProviderServer, made_key
+from tests.app.small_library import without_model
 
 # Times of the years 2000 and 2100: the same in every process, so that parallel runs collect the same tests.
 LONG_AGO, FAR_AHEAD = 946_684_800, 4_102_444_800
@@ -28,6 +29,22 @@ def refused(visitor: Browser, response: httpx.Response, said: str = "was not val
     assert response.status_code == 403 and said in response.text, response.text
     assert not any("cairn_session" in one for one in response.headers.get_list("set-cookie"))
     assert visitor.name() is None
+
+
+@pytest.fixture(scope="module")
+def one_server(running: ProviderServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, Library]]:
+    """For all who do not get in."""
+    home = tmp_path_factory.mktemp("home")
+    with without_model(home) as library, browsers_at(running, library, home) as browsers:
+        yield browsers(), library
+
+
+@pytest.fixture
+def stranger(one_server: tuple[Browser, Library]) -> Iterator[Browser]:
+    """Nobody has an account afterwards either."""
+    browser, library = one_server
+    yield browser
+    assert not library.accounts.any
 
 
 def with_claims(**changed: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -71,11 +88,10 @@ def now() -> int:
     ids=str,
 )
 def test_claims_that_are_not_for_this_sign_in(
-    visitor: Browser, provider: ProviderServer, library: Library, changed: dict[str, Any]
+    stranger: Browser, provider: ProviderServer, changed: dict[str, Any]
 ) -> None:
     provider.claims = with_claims(**changed)
-    refused(visitor, visitor.sign_in())
-    assert not library.accounts.any
+    refused(stranger, stranger.sign_in())
 
 
 @pytest.mark.parametrize(("claim", "seconds"), [("exp", -30), ("iat", 30), ("nbf", 30)])
@@ -119,12 +135,9 @@ SIGNATURES: dict[str, Callable[[ProviderServer, dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_tokens_that_the_provider_did_not_sign(
-    visitor: Browser, provider: ProviderServer, library: Library, kind: str
-) -> None:
+def test_tokens_that_the_provider_did_not_sign(stranger: Browser, provider: ProviderServer, kind: str) -> None:
     provider.sign = lambda claims: SIGNATURES[kind](provider, claims)
-    refused(visitor, visitor.sign_in())
-    assert not library.accounts.any
+    refused(stranger, stranger.sign_in())
 
 
 class TestState:
@@ -144,10 +157,10 @@ class TestState:
 
     @pytest.mark.parametrize("query", ["", "?code=x", "?state=x&code=y", "?error=access_denied", "?state=&code="])
     def test_answers_to_nothing_ask_the_provider_nothing(
-        self, visitor: Browser, provider: ProviderServer, query: str
+        self, stranger: Browser, provider: ProviderServer, query: str
     ) -> None:
-        visitor.to_provider()
-        refused(visitor, visitor.client.get(f"/login/sso/callback{query}"), "Begin again")
+        stranger.to_provider()
+        refused(stranger, stranger.client.get(f"/login/sso/callback{query}"), "Begin again")
         assert not provider.asked["token"]
 
     def test_ten_minutes_are_enough(self, visitor: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

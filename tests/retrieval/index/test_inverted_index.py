@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,21 +18,33 @@ from retrieval.library import Library
 from retrieval.query import search
 from retrieval.query.search import find_blocks
 from retrieval.types.records import Scope
-from tests.retrieval.conftest import add
+from tests.retrieval.conftest import SHARD_BYTES, add
 from tests.retrieval.query.test_token_ranking import by_tokens  # noqa: F401
 
 PLAIN = "There are many forms, and they are sent by mail. "
 CODE = "Send form ZX-81 to the harbour office. "
 
 
+@pytest.fixture(scope="module")
+def forms_home(by_tokens: LandmarkModel, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    folder = tmp_path_factory.mktemp("forms")
+    (folder / "forms.txt").write_text(PLAIN * 60 + CODE + PLAIN * 60)
+    (folder / "mail.txt").write_text("Nobody knows. " + PLAIN * 20)
+    with Library.open(folder / "home", by_tokens, shard_bytes=SHARD_BYTES) as library:
+        for name in ("forms.txt", "mail.txt"):
+            add(library, folder / name)
+    return folder / "home"
+
+
 @pytest.fixture
-def library(open_library: Callable[..., Library], by_tokens: LandmarkModel, tmp_path: Path) -> Library:  # noqa: F811
-    library = open_library(model=by_tokens)
-    (tmp_path / "forms.txt").write_text(PLAIN * 60 + CODE + PLAIN * 60)
-    (tmp_path / "mail.txt").write_text("Nobody knows. " + PLAIN * 20)
-    for name in ("forms.txt", "mail.txt"):
-        add(library, tmp_path / name)
-    return library
+def library(
+    forms_home: Path,
+    open_library: Callable[..., Library],
+    by_tokens: LandmarkModel,  # noqa: F811
+    tmp_path: Path,
+) -> Library:
+    shutil.copytree(forms_home, tmp_path / "home")
+    return open_library(model=by_tokens)
 
 
 def proposed(library: Library, question: str, scope: Scope | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from retrieval.index.vectors import BlockVectors, VectorIndex, index_vectors
 from retrieval.library import Library
 from retrieval.query import search
 from retrieval.query.search import find_blocks
-from tests.retrieval.conftest import add
+from tests.retrieval.conftest import SHARD_BYTES, add
 from tests.retrieval.index.test_inverted_index import texts_of
 from tests.retrieval.query.test_token_ranking import by_tokens  # noqa: F401
 from tests.tiny_model import shipped_model
@@ -59,20 +60,42 @@ def encoder() -> AboutDucks:
     return AboutDucks()
 
 
+def use(encoder: AboutDucks, library: Library, patch: pytest.MonkeyPatch) -> None:
+    loaded = replace(library.view.workspace.loaded(), encoder=cast(PassageEncoder, encoder))
+    patch.setattr(Workspace, "loaded", lambda _workspace, any_memory=False: loaded)
+    patch.setattr(Workspace, "opened", loaded)
+
+
+@pytest.fixture(scope="module")
+def forms(
+    by_tokens: LandmarkModel,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[int]]:
+    """The home of a library with one document, and how many texts its encoder was given at a time."""
+    folder, encoder = tmp_path_factory.mktemp("forms"), AboutDucks()
+    (folder / "forms.txt").write_text(PLAIN * 60 + "Le canard nage. " + PLAIN * 60)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Library.open(folder / "home", by_tokens, shard_bytes=SHARD_BYTES) as library,
+    ):
+        use(encoder, library, patch)
+        add(library, folder / "forms.txt")
+    return folder / "home", encoder.passes
+
+
 @pytest.fixture
 def library(
+    forms: tuple[Path, list[int]],
     open_library: Callable[..., Library],
     by_tokens: LandmarkModel,  # noqa: F811
     tmp_path: Path,
     encoder: AboutDucks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Library:
+    shutil.copytree(forms[0], tmp_path / "home")
     library = open_library(model=by_tokens)
-    loaded = replace(library.view.workspace.loaded(), encoder=cast(PassageEncoder, encoder))
-    monkeypatch.setattr(Workspace, "loaded", lambda _workspace, any_memory=False: loaded)
-    monkeypatch.setattr(Workspace, "opened", loaded)
-    (tmp_path / "forms.txt").write_text(PLAIN * 60 + "Le canard nage. " + PLAIN * 60)
-    add(library, tmp_path / "forms.txt")
+    use(encoder, library, monkeypatch)
+    encoder.passes += forms[1]
     return library
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from retrieval.library import Library
 from retrieval.query.spelling import corrected, nearest_words
-from tests.retrieval.conftest import add
-from tests.tiny_model import tiny_model
+from tests.retrieval.conftest import SHARD_BYTES, add
 
 TEXT = (
     "The superintendent holds the licence for explosives. Chlorine cylinders weigh 65 kilograms. "
@@ -14,10 +14,13 @@ TEXT = (
 )
 
 
-@pytest.fixture
-def handbook(library, write):
-    add(library, write("handbook.txt", TEXT * 4))
-    return library
+@pytest.fixture(scope="module")
+def handbook(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handbook")
+    (folder / "handbook.txt").write_text(TEXT * 4)
+    with Library.open(folder / "home", model, shard_bytes=SHARD_BYTES) as library:
+        add(library, folder / "handbook.txt")
+        yield library
 
 
 @pytest.mark.parametrize(
@@ -33,12 +36,12 @@ def handbook(library, write):
         ("lic", "lic"),
     ],
 )
-def test_only_what_is_one_letter_from_a_word_of_the_library_changes(handbook, asked, understood):
-    assert corrected(handbook.view.catalogue, tiny_model(block_size=16), asked) == understood
+def test_only_what_is_one_letter_from_a_word_of_the_library_changes(handbook, model, asked, understood):
+    assert corrected(handbook.view.catalogue, model, asked) == understood
 
 
-def test_an_empty_library_changes_nothing(library):
-    assert corrected(library.view.catalogue, tiny_model(block_size=16), "superintendant") == "superintendant"
+def test_an_empty_library_changes_nothing(library, model):
+    assert corrected(library.view.catalogue, model, "superintendant") == "superintendant"
 
 
 @pytest.mark.parametrize(
@@ -59,12 +62,13 @@ def test_the_nearest_words_are_named_only_for_words_that_no_document_holds(handb
 
 
 def test_documents_with_the_nearest_words_are_listed_where_none_holds_the_words(handbook, write):
-    add(handbook, write("other.txt", "Other words stand here. " * 20))
+    other = add(handbook, write("other.txt", "Other words stand here. " * 20))
     found, nearest = handbook.documents.listed("resevoir")
     assert [one.source for one in found] == ["handbook.txt"] and nearest == "reservoir"
     assert handbook.documents.listed("reservoir") == (found, "")
     assert handbook.documents.listed("hydrofoil") == ([], "")
     assert handbook.documents.list(search="resevoir") == [], "the words as typed"
+    handbook.documents.delete([other])
 
 
 def test_a_typed_phrase_comes_first_in_a_search(library, three, write):
