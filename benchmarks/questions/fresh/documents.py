@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SETS = ("fresh", "third", "fourth")
+SETS = ("fresh", "third", "fourth", "fifth")
 Question = dict[str, Any]
 
 
