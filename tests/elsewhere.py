@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -107,6 +107,16 @@ def bring_back(home: Path, database_url: str | None = None, store_url: str | Non
             path = home / blob.name
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.write_bytes(bucket.read(blob.name))
+
+
+def shared(scope: Literal["module", "session"]) -> Callable[..., str]:
+    """The scope of a library that tests share; where libraries are kept elsewhere, each test has its own."""
+
+    def scope_of(fixture_name: str, config: pytest.Config) -> str:
+        here = (config.getoption("--catalogue"), config.getoption("--store")) == ("sqlite", "file")
+        return scope if here else "function"
+
+    return scope_of
 
 
 def choose(metafunc: pytest.Metafunc) -> None:

@@ -26,7 +26,7 @@ from storage.records import Block
 if TYPE_CHECKING:
     from model.checkpoint.landmark_model import LandmarkModel
 
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(r"\S{1,16}")  # what is written without spaces is said in pieces
 
 
 @dataclass(frozen=True)

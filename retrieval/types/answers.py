@@ -318,7 +318,7 @@ class QuotedSentence(Record):
 
 @dataclass(frozen=True)
 class AnswerToken(Record):
-    """One token of an answer, or one word of a quotation; where it was generated, the stored blocks that it attended to.
+    """One token of an answer, or a word of a quotation; where it was generated, the stored blocks that it attended to.
 
     `blocks`: (block id, gate mass averaged over memory layers and heads), strongest first. `memory_share`: their sum,
     the part of this token's attention that went to documents. `logprob`: None where a sentence is quoted as it stands,

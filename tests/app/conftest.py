@@ -76,7 +76,7 @@ def library(home: Path) -> Iterator[Library]:
         yield library
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope=elsewhere.shared("session"))
 def shared_library(filled_home: Path, one_reader: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:  # noqa: F811
     """`library`, for tests that only read or ask, or put back what they change."""
     home = tmp_path_factory.mktemp("shared") / "home"
@@ -85,7 +85,7 @@ def shared_library(filled_home: Path, one_reader: None, tmp_path_factory: pytest
         yield library
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope=elsewhere.shared("session"))
 def shared_client(shared_library: Library, known_token: None) -> Iterator[TestClient]:
     """`client`, likewise: an app takes longer to make than to ask."""
     yield from opened(shared_library, settings_for(shared_library.view.workspace.home))

@@ -25,6 +25,7 @@ from app.preferences import PreferenceFolder
 from app.settings import Settings
 from storage.blobs.files import FileBlobs
 from storage.records import ADMINISTRATOR
+from tests import elsewhere
 from tests.app.limits.test_sign_in import Clock
 from tests.app.own_values import authenticator
 from tests.app.serving import BEARER, OWNER_TOKEN, let_in, settings_for
@@ -49,12 +50,12 @@ def guarded(tmp_path: Path) -> Iterator[TestClient]:
     yield from opened(settings, base_url="http://library.example", owner=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=elsewhere.shared("module"))
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     yield from opened(settings_for(tmp_path_factory.mktemp("home")))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=elsewhere.shared("module"))
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     yield from opened(settings_for(tmp_path_factory.mktemp("home")), page=True)
 

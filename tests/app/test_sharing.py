@@ -31,7 +31,7 @@ from tests.retrieval.conftest import BLOCK_SIZE, prose
 from tests.retrieval.extraction.drawn_pages import data_address
 from tests.tiny_model import tiny_model
 
-NAMES = [f"user{number}" for number in range(4)]
+NAMES = [f"user{number}" for number in range(8)]
 QUESTION = "What does the keeper do near the bridge?"
 CONVERSATION = "c" * 32
 
@@ -66,7 +66,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Four people with a private document each, put in over HTTP."""
+    """Eight people with a private document each, put in over HTTP."""
     home: Path = tmp_path_factory.mktemp("home")
     (home / "sample-offered").touch()
     model = tiny_model(block_size=BLOCK_SIZE, window_blocks=4, context_blocks=2)
@@ -109,7 +109,7 @@ def test_each_sees_the_own_document_only(world: World) -> None:
         assert person.get("account") == {"name": person.name, "people": NAMES}
 
 
-def test_four_people_asking_at_once_get_the_answers_that_each_gets_alone(world: World) -> None:
+def test_eight_people_asking_at_once_get_the_answers_that_each_gets_alone(world: World) -> None:
     def both(person: Person) -> tuple[Any, Any]:
         name, answer = person.ask()
         assert name == "answer", answer
@@ -341,9 +341,9 @@ def test_a_running_answer_is_stopped_by_who_asked_only(tmp_path: Path) -> None:
 
 
 def test_a_removed_account_and_an_ended_token_are_out_at_once(world: World) -> None:
-    leaving = world.people[3]
+    leaving = world.people[7]
     account = world.library.accounts.get(leaving.name)
     world.library.accounts.set_token_digest(account, None)
     assert leaving.call("GET", "documents").status_code == 401
     world.library.accounts.delete(account, world.library.documents.delete)
-    assert {one.id for one in world.library.documents.list()}.isdisjoint({world.documents[3]})
+    assert {one.id for one in world.library.documents.list()}.isdisjoint({world.documents[7]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -26,16 +25,10 @@ TRUE = "The dam was raised by three metres in 1981."
 
 
 @pytest.fixture
-def library(shared_library: Library) -> Library:
-    return shared_library
-
-
-@pytest.fixture
-def writer(library: Library) -> Iterator[ScriptedWriter]:
+def writer(library: Library) -> ScriptedWriter:
     writer = ScriptedWriter(lambda _request: BABBLE)
     library.use_writer(lambda: writer)
-    yield writer
-    library.use_writer(None)
+    return writer
 
 
 def ask(library: Library, question: str = QUESTION) -> Answer:

@@ -29,7 +29,7 @@ class Keyed:
     keys: dict[str, int]
 
     def ask(self, document_id: str, **options: object) -> Answer:
-        settings = {"within": Scope((document_id,)), "k": 4, "max_tokens": 5} | options
+        settings = {"within": Scope((document_id,)), "k": 4, "max_tokens": 7} | options
         *_, answer = self.library.ask(QUESTION, **settings)  # type: ignore[arg-type]
         assert isinstance(answer, Answer)
         return answer

@@ -20,7 +20,7 @@ from tests.retrieval.conftest import FOX, WHALE, OpenLibrary, add, ask, prose, s
 
 pytestmark = pytest.mark.both_catalogues
 
-PEOPLE = 4
+PEOPLE = 8
 QUESTION = "What does the keeper do near the bridge?"
 
 
@@ -36,7 +36,7 @@ def principal_of(library: Library, name: str) -> Principal:
 
 @pytest.fixture(scope="session")
 def people_home(tmp_path_factory: pytest.TempPathFactory, model: LandmarkModel) -> Path:
-    """The home of four people with a private document each, of much the same words; to be copied."""
+    """The home of eight people with a private document each, of much the same words; to be copied."""
     folder = tmp_path_factory.mktemp("people")
     with Library.open(folder / "home", model, shard_bytes=20_000) as library:
         for number in range(PEOPLE):
@@ -71,7 +71,7 @@ def everything(library: Library, question: str = QUESTION) -> tuple:
     return [passage.to_dict() for passage in found], substance(ask(library, question))
 
 
-def test_four_people_at_once_get_the_answers_that_each_gets_alone_from_their_own_documents(people):
+def test_eight_people_at_once_get_the_answers_that_each_gets_alone_from_their_own_documents(people):
     alone = [everything(person.library) for person in people]
     for person, (passages, answer) in zip(people, alone, strict=True):
         assert {passage["document_id"] for passage in passages} == {person.document_id}
@@ -101,7 +101,7 @@ def test_an_answer_is_the_very_one_that_a_library_without_the_others_would_give(
     assert len(answer["settings"]["candidates"]) == len(expected["settings"]["candidates"])
 
 
-def test_four_people_with_one_shared_collection_get_the_same_from_it(people, library, write):
+def test_eight_people_with_one_shared_collection_get_the_same_from_it(people, library, write):
     owner = people[0].library
     collection = owner.collections.create("Shared")
     shared_id = add(owner, write("shared.txt", FOX), collection="Shared")

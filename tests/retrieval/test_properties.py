@@ -13,6 +13,7 @@ from retrieval.library import Library
 from retrieval.types.records import FollowOptions, Scope
 from storage.properties import Condition, condition, stated_properties
 from storage.records import Principal
+from tests import elsewhere
 from tests.retrieval.conftest import SHARD_BYTES, add, ask, prose
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
@@ -22,7 +23,7 @@ def described(library, three):
     return with_properties(library, three)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=elsewhere.shared("module"))
 def only_read(model, filled_home, tmp_path_factory):
     home = tmp_path_factory.mktemp("described") / "home"
     shutil.copytree(filled_home, home)

@@ -77,7 +77,7 @@ class TestQuestions:
         assert name == "error" and body["error"]["code"] == "internal" and "secret" not in str(body)
 
     def test_the_effect_of_a_block_is_measured(self, shared_client: TestClient) -> None:
-        answer = ask(shared_client, quote=False, max_tokens=8)
+        answer = ask(shared_client, quote=False)
         assert answer["decided_by"] == "attention" and answer["heat"]
         block = (answer["passages"] or answer["near_misses"])[0]["block_ids"][0]
         effect = shared_client.post(f"/api/v1/answers/{answer['id']}/effect/{block}").json()
@@ -124,12 +124,12 @@ class TestStreaming:
             until(library.answers.list)
             assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
 
-    def test_four_people_asking_at_once_get_the_answers_they_would_get_alone(
+    def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
         self, library: Library, home: Path
     ) -> None:
         import httpx
 
-        questions = [f"What of the dam in {1960 + number}?" for number in range(4)]
+        questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
@@ -147,7 +147,7 @@ class TestStreaming:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert [together[number] for number in range(4)] == alone
+        assert [together[number] for number in range(8)] == alone
 
 
 class TestExport:

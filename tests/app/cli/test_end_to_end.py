@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
-from tests import forked
 from tests.tiny_model import tiny_model
 
 TEXT = (
@@ -36,19 +36,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(place: Path) -> Iterator[dict[str, str]]:
-    given = {"CAIRN_HOME": str(place / "home"), "CAIRN_MODEL": str(place / "model"), "OMP_NUM_THREADS": "1"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in given.items():
-            patch.setenv(name, value)
-        yield given
+def environment(place: Path) -> dict[str, str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
+    return {**given, "CAIRN_HOME": str(place / "home"), "CAIRN_MODEL": str(place / "model"), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
 def document(place: Path, environment: dict[str, str]) -> str:
     """Id of the stored document; read by a process of its own, as a user does it."""
-    done = forked.run("-m", "app", "ingest", place / "dam.txt", "--collection", "water", "--json", timeout=120)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "app", "ingest", str(place / "dam.txt"), "--collection", "water", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     (row,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert row["status"] == "done" and row["tokens"] == len(TEXT.rstrip().encode())
     assert row["blocks"] == -(-row["tokens"] // 15)
@@ -144,18 +141,19 @@ def test_doctor_finds_nothing_wrong(document: str, cairn) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(document: str, environment: dict[str, str]) -> Iterator[tuple[Any, str]]:
-    process = forked.started("-m", "app", "serve", "--port", 0, "--json")
+def server(document: str, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen, str]]:
+    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield process, json.loads(process.stdout.readline())["url"]
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()
+        process.communicate()
 
 
 def test_a_server_shows_what_the_command_line_stored(
-    server: tuple[Any, str], document: str, environment: dict[str, str]
+    server: tuple[subprocess.Popen, str], document: str, environment: dict[str, str]
 ) -> None:
     with urllib.request.urlopen(f"{server[1]}/healthz") as answer:
         assert json.load(answer) == {"status": "ok"}
@@ -168,7 +166,7 @@ def test_a_server_shows_what_the_command_line_stored(
 
 
 def test_a_taken_port_and_an_open_address_are_refused_in_one_line(
-    server: tuple[Any, str], environment: dict[str, str]
+    server: tuple[subprocess.Popen, str], environment: dict[str, str]
 ) -> None:
     port = server[1].rpartition(":")[2]
     taken = CliRunner().invoke(cli, ["serve", "--port", port], env=environment)
@@ -177,7 +175,6 @@ def test_a_taken_port_and_an_open_address_are_refused_in_one_line(
     assert opened.exit_code == 1 and "CAIRN_PASSWORD" in opened.stderr.splitlines()[-1]
 
 
-def test_a_server_that_is_told_to_stop_ends_cleanly(server: tuple[Any, str]) -> None:
-    os.kill(server[0].pid, signal.SIGTERM)
-    server[0].communicate(timeout=20)
-    assert server[0].returncode in (0, -signal.SIGTERM)
+def test_a_server_that_is_told_to_stop_ends_cleanly(server: tuple[subprocess.Popen, str]) -> None:
+    server[0].send_signal(signal.SIGTERM)
+    assert server[0].wait(timeout=20) in (0, -signal.SIGTERM)

@@ -17,6 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from retrieval.library import Library
+from tests import elsewhere
 from tests.app.single_sign_on.conftest import ADDRESS, Browser, browsers_at
 from tests.app.single_sign_on.provider_server import ALGORITHMS, CLIENT_SECRET, ProviderServer, made_key
 from tests.app.small_library import without_model
@@ -31,7 +32,7 @@ def refused(visitor: Browser, response: httpx.Response, said: str = "was not val
     assert visitor.name() is None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=elsewhere.shared("module"))
 def one_server(running: ProviderServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, Library]]:
     """For all who do not get in."""
     home = tmp_path_factory.mktemp("home")

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from retrieval.types.records import Scope
 from tests.retrieval.conftest import FOX, ask, prose, substance
 
-PEOPLE = 4
+PEOPLE = 8
 
 
-def test_four_people_get_the_answers_that_each_gets_alone(library, three):
+def test_eight_people_get_the_answers_that_each_gets_alone(library, three):
     ids = list(three.values())
     asked = [(f"What does the keeper do near {number}?", Scope((ids[number % 3],))) for number in range(PEOPLE)]
     alone = [substance(ask(library, question, within=scope)) for question, scope in asked]
@@ -35,7 +35,7 @@ def test_documents_that_come_and_go_never_reach_a_question_about_others(library,
     def person(name: str):
         try:
             expected = None
-            for _ in range(4):
+            for _ in range(6):
                 answer = ask(library, "What does the fox do?", within=Scope((three[name],)))
                 evidence = {passage.document_id for passage in (*answer.passages, *answer.near_misses)}
                 assert evidence == {three[name]}, "evidence of another document"

@@ -78,7 +78,7 @@ def test_answers_given_together_are_those_given_one_by_one(voters: str, read_by_
     questions = ["Who keeps the key?", "When is the gate shut?", "How high is the dam?", "What is stored in block 7?"]
 
     def answered(library: Library, question: str) -> Answer:
-        answer = list(library.ask(question, voters=voters, anyway=True, max_tokens=6))[-1]
+        answer = list(library.ask(question, voters=voters, anyway=True))[-1]
         assert isinstance(answer, Answer)
         return answer
 

@@ -115,6 +115,13 @@ def test_words_are_said_whole_where_they_fit_and_those_that_answer_are_marked(mo
     assert all(text[start:end] == word for word, (_, start, end), _ in words)
 
 
+def test_what_is_written_without_spaces_is_said_in_pieces_up_to_the_limit():
+    model, text = tiny_model(block_size=16), "猫 " + "雨が何日も降った" * 10
+    quotable = QuotableBlocks(model, blocks_of(model, text), lambda _: text)
+    said = [word for word, _, _ in quotable.words(Quotation(0, 0, len(text), (0, 0)), 50)]
+    assert len(said) == 4 and 34 < len("".join(said)) <= 50 and text.startswith("".join(said))
+
+
 def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)

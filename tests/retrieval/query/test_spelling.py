@@ -6,6 +6,7 @@ import pytest
 
 from retrieval.library import Library
 from retrieval.query.spelling import corrected, nearest_words
+from tests import elsewhere
 from tests.retrieval.conftest import SHARD_BYTES, add
 
 TEXT = (
@@ -14,7 +15,7 @@ TEXT = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=elsewhere.shared("module"))
 def handbook(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("handbook")
     (folder / "handbook.txt").write_text(TEXT * 4)
