@@ -5,9 +5,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
-# A real browser costs a third of all tests: they have a target of their own.
-PYTEST_ARGS ?= --ignore=tests/browser
+# A real browser costs a third of all tests, and the laboratory is not installed: they have targets of their own.
+PYTEST_ARGS ?= --ignore=tests/browser --ignore=tests/research
 PAGE_ARGS ?= tests/browser
+RESEARCH_ARGS ?= tests/research
 QUESTION ?= What is a flashbulb memory?
 PDFS ?=
 # One process a core; a file's tests stay together, because they share what is expensive to make.
@@ -25,7 +26,7 @@ COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transforme
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install install-dev install-web test test-page kernels gpu-check stress lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page test-research kernels gpu-check stress lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -44,6 +45,9 @@ test: $(VENV)/.installed-dev ## Run the tests (PYTEST_ARGS="tests/app/cli" for s
 
 test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium (LATE=1: whatever order answers come in)
 	$(PY) -m pytest $(PYTEST_XDIST) $(PAGE_ARGS)
+
+test-research: $(VENV)/.installed-dev ## Run the tests of what trains models and makes questions
+	$(PY) -m pytest $(PYTEST_XDIST) $(RESEARCH_ARGS)
 
 # Triton compiles without a GPU, and its interpreter runs what it compiles. It stays out of the environment: it is as large.
 kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU and run them interpreted (fetches Triton)
@@ -76,7 +80,7 @@ docs: $(VENV)/.installed ## Write the generated pages (docs/settings.md, docs/si
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
 	$(PY) -m docs.reference docs --check
 
-check: test test-page lint lint-web types contracts docs-check ## Everything that has to be green
+check: test test-page test-research lint lint-web types contracts docs-check ## Everything that has to be green
 
 # Pins for one version of every package. Build tags (+cpu) and the packages of one GPU vendor stay out: they follow torch.
 requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject.toml

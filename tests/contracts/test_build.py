@@ -100,18 +100,26 @@ def test_one_command_from_nothing_makes_installs_and_tests() -> None:
 
 def test_check_is_what_ci_runs() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    for target in ("test", "test-page", "lint", "types", "contracts", "docs-check"):
+    for target in ("test", "test-page", "test-research", "lint", "types", "contracts", "docs-check"):
         assert re.search(rf"^(?:nice )?make .*(?<![\w-]){target}(?![\w-])", script, re.MULTILINE), target
         assert re.search(rf"^check:.*\b{target}\b", MAKEFILE, re.MULTILINE), target
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-@pytest.mark.parametrize(("target", "what"), [("test", "--ignore=tests/browser"), ("test-page", "tests/browser")])
-def test_tests_of_the_page_have_a_target_of_their_own(target: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        ("test", ["--ignore=tests/browser", "--ignore=tests/research"]),
+        ("test-page", ["tests/browser"]),
+        ("test-research", ["tests/research"]),
+    ],
+)
+def test_tests_of_the_page_and_of_the_laboratory_have_targets_of_their_own(target: str, what: list[str]) -> None:
     make = ["make", "--dry-run", "--always-make", target]
     alone = {"PATH": os.environ["PATH"]}  # whatever the make that runs this was told
     told = subprocess.run(make, cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout
-    assert [line.split()[-1] for line in told.splitlines() if " -m pytest " in line] == [what]
+    (line,) = [line for line in told.splitlines() if " -m pytest " in line]
+    assert line.split()[line.split().index("loadfile") + 1 :] == what
 
 
 def test_what_runs_before_a_commit_is_what_make_runs() -> None:
