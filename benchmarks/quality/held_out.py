@@ -105,7 +105,7 @@ def asked(library: Any, question: Record, document_id: str) -> Record:
     held = held_by(question)
     return {
         **question,
-        "kind": "txt" if "range" in question else question["file"].removesuffix(".gz").rsplit(".")[-1],
+        "kind": "txt" if "range" in question else Path(question["file"].removesuffix(".gz")).suffix[1:] or "eml",
         "said": said,
         "asked": answer.settings.get("asked", question["question"]),
         "outcome": answer.outcome,

@@ -32,6 +32,9 @@ from retrieval.query.versions import named_alike
 
 LONGEST_WITH_CONTEXT = 500
 """Characters of a sentence with what is quoted around it."""
+LONGEST_BESIDE = 240
+"""The same of one that is shown beside it, three lines on the page. Of 224 questions about 72 documents one of the four
+sentences shown answers 0.782 with the others alone, 0.822 with what stands around them."""
 NEARLY = 6.0
 """A sentence beside a sure one is quoted along if its score is at most so much lower. Of 731 questions about documents
 that neither reader was taught by, before any is refused, 0.784 are answered with 400 characters and 8, 0.796 with 500
@@ -128,13 +131,12 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
     chosen = list(_best_of_different_wording(items, scores_S, count + MOST_AROUND))
-    best = chosen[0]  # this sentence is quoted
-    if spans is not None and not _is_whole(items[best[0]]):
+    best = chosen[0]
+    if spans is not None:
         beside_S = scores_S
         if scored.is_sure(best[0]):
             beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
-        best = _with_context(items, beside_S, best)
-        chosen = [best, *(each for each in chosen[1:] if not _stands_in(items, each[0], best))]
+        chosen = _each_with_context(items, beside_S, scores_S, chosen, count + 1)
     called = [sentences.titles.get(one, "") for one in sentences.documents]
     earlier = [one for one in sentences.earlier.get(best[0], []) if named_alike(called[one], called[best[0]])]
     said_before = max(earlier, key=lambda number: scores_S[number], default=None)
@@ -219,7 +221,22 @@ def _is_whole(sentence: Sentence) -> bool:
     return sentence.introduces or is_row(sentence.text)
 
 
-def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) -> _Choice:
+def _each_with_context(
+    items: Sequence[Sentence], beside_S: Tensor, scores_S: Tensor, chosen: Sequence[_Choice], count: int
+) -> list[_Choice]:
+    """The first `count` of them with what stands around them, nothing twice. `beside_S`: the scores of what may be
+    quoted with the best."""
+    quoted: list[_Choice] = []
+    left_S = scores_S.clone()
+    for choice in chosen:
+        if len(quoted) < count and left_S[choice[0]] > -torch.inf:
+            around_S, longest = (left_S, LONGEST_BESIDE) if quoted else (beside_S, LONGEST_WITH_CONTEXT)
+            quoted.append(_with_context(items, around_S, choice, longest))
+            left_S[[_stands_in(items, number, quoted[-1]) for number in range(len(items))]] = -torch.inf
+    return quoted
+
+
+def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice, longest: int) -> _Choice:
     """The best sentence with as many of those around it as fit, the better ones first: a guess is understood, and often
     right, with what stands beside it. Rows of tables are whole by themselves; what announces a list stands with it.
 
@@ -228,6 +245,8 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
     """
     number = choice[0]
     best = items[number]
+    if _is_whole(best):
+        return choice
     first, last = number, number
     while True:
         around = [at for at in (first - 1, last + 1) if 0 <= at < len(items) and items[at].run == best.run]
@@ -236,7 +255,7 @@ def _with_context(items: Sequence[Sentence], scores_S: Tensor, choice: _Choice) 
             for at in around
             if not is_row(items[at].text)
             and scores_S[at] > -torch.inf
-            and max(items[last].stop, items[at].stop) - min(items[first].start, items[at].start) <= LONGEST_WITH_CONTEXT
+            and max(items[last].stop, items[at].stop) - min(items[first].start, items[at].start) <= longest
         }
         if not fits:
             break

@@ -22,6 +22,7 @@ SPLITS = {
     "third": {"development": 0.5, "test": 0.5},
     "fourth": {"test": 1.0},
     "fifth": {"test": 1.0},
+    "sixth": {"test": 1.0},
 }
 TYPES = {
     ("fact", "name", "number", "date"): 0.3,

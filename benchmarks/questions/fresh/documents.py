@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SETS = ("fresh", "third", "fourth", "fifth")
+SETS = ("fresh", "third", "fourth", "fifth", "sixth")
 Question = dict[str, Any]
 
 
@@ -95,11 +95,13 @@ def take(path: Path, digest: str, target: Path) -> str:
 
 
 def file_names(name: str = "fresh") -> dict[str, str]:
-    """Under which name each document is kept, by SHA-256: its own, after that of its folder where two have the same."""
+    """Under which name each document is kept, by SHA-256: its own, after that of its folder where two have the same;
+    mails have no ending of their own."""
     files = {question["document"]: Path(question["file"].removesuffix(".gz")) for question in read_questions(name)}
     times = Counter(file.name for file in files.values())
     return {
-        digest: file.name if times[file.name] == 1 else f"{file.parent.name}-{file.name}"
+        digest: (file.name if times[file.name] == 1 else f"{file.parent.name}-{file.name}")
+        + ("" if file.suffix else ".eml")
         for digest, file in files.items()
     }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.reading.ranker import Decision, Ranker
-from retrieval.query.rank import LONGEST_WITH_CONTEXT
+from retrieval.query.rank import LONGEST_BESIDE, LONGEST_WITH_CONTEXT
 from retrieval.query.sentences import QuotableBlocks
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
@@ -76,6 +76,16 @@ def test_the_better_neighbour_comes_first_until_the_quotation_is_full():
 
 def test_what_is_quoted_along_is_not_offered_again():
     assert len(quoted(TEXT, count=2, raised=0.5, leaked=0.3, road=0.1)) == 1
+
+
+def test_what_is_offered_beside_it_stands_with_a_little_around_it_and_says_nothing_twice():
+    words = ("anchor", "bollard", "capstan", "dinghy", "ensign", "fender", "gunwale", "hawser", "inlet")
+    text = " ".join(f"Of the {word} nothing else is told in this long sentence of the harbour book." for word in words)
+    best, *others = quoted(text, count=3, bollard=0.6, fender=0.2, inlet=0.1)
+    assert len(others) == 2 and all(len(other) <= LONGEST_BESIDE for other in others)
+    assert "fender" in others[0] and others[0].count("nothing else") > 1 and "inlet" in others[1]
+    said = [word for each in (best, *others) for word in words if word in each]
+    assert len(set(said)) == len(said)
 
 
 def test_a_reader_is_given_plain_letters_for_full_width_ones():
