@@ -13,8 +13,8 @@ by them (`--untaught`). An answer counts where it stands in the
 right document, in sentences that match the question nearly as well as the best one that holds it; windows that hold it
 elsewhere neither answer nor oppose.
 
-`read` writes questions about receipts, contracts, papers and tables (`SETS`, `*.train.jsonl.xz`) in the same form,
-tables row by row as the product writes them.
+`read` writes questions about receipts, contracts, papers, tables and texts in Chinese, Japanese and Arabic (`SETS`,
+`*.train.jsonl.xz`) in the same form, tables row by row as the product writes them.
 
 `train` goes on from a reader, or begins with an encoder: a question with four windows, of which at most two answer and
 the others are those that search liked best. Of ten batches, unless `--mix` says otherwise, six are of `--found`, two of
@@ -61,7 +61,10 @@ WITHHELD, KEYWORDS, UNTITLED = 0.08, 0.06, 0.1
 LONGEST_PASSAGE = 200
 """Tokens."""
 _BETWEEN_WORDS = r"[^\w$%€£#]+"
-SETS = {"sroie_forms": 1500, "cuad": 1500, "qasper": 600, "hotpotqa": 500, "hybrid_tables": 1500, "wtq": 3000}
+SETS = {
+    "sroie_forms": 1500, "cuad": 1500, "qasper": 600, "hotpotqa": 500, "hybrid_tables": 1500, "wtq": 3000,
+    "cmrc_zh": 1100, "drcd_zh": 700, "jaquad_ja": 1500, "arcd_ar": 700,
+}  # fmt: skip
 """At most so many questions of each."""
 MIX = "ffsfofffso"
 """Of which kind the batches are, in turn: found, sets, others."""
