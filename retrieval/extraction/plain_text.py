@@ -20,7 +20,6 @@ _FULL_LINE = 0.75  # of the longest line: the least width of all but the last
 _LISTED = re.compile(r"^[ \t]*(?:[^\w\s(\"'“‘„«¿¡]|\w{1,3}[.)][ \t])", re.M)
 _DRAWN = {code: "-" for code in range(0x2500, 0x2580)} | dict.fromkeys(map(ord, "│┃║"), "|")  # lines of characters
 _RULE_LINE = re.compile(r"[-=_+|\s]+")
-_PARTED_IN_TWO = re.compile(r"[|+]?\s*[-=]{2,}\s*[|+]\s*[-=]{2,}\s*[|+]?")
 _IN_NUMBERS = re.compile(r"[-+\u2212]?[\d.,]+%?|[-\u2013\u2014]+")
 _DRAWING = re.compile(r"\+--|--\+|\|\s*\||__|^\s*\|[^|]*\|$")  # of a tree or a box
 _ENTRY = re.compile(r"\S+ +[-\u2013\u2014=:]+ +\S")
@@ -135,23 +134,20 @@ def _flowing(paragraph: str, words: Words) -> str:
 
 
 def _parted(block: str) -> list[list[str]]:
-    """The cells of a table whose columns are parted by bars or tabs: at least three of each, as many in every line; or
-    two with a line below their names that is parted, too."""
-    fewest = 2 if any(map(_PARTED_IN_TWO.fullmatch, block.split("\n"))) else 3
+    """The cells of a table whose columns are parted by bars or tabs: at least three of each, as many in every line."""
     lines = [line for line in block.split("\n") if not _RULE_LINE.fullmatch(line)]
     if all(line.startswith("|") and line.endswith("|") for line in lines):
         lines = [line[1:-1] for line in lines]
     for delimiter in "|\t":
         rows = [[cell.strip() for cell in line.split(delimiter)] for line in lines]
-        if len(rows) > 2 and len(rows[0]) >= fewest and {len(row) for row in rows} == {len(rows[0])}:
+        if len(rows) > 2 < len(rows[0]) and {len(row) for row in rows} == {len(rows[0])}:
             return rows
     return []
 
 
 def _aligned(block: str) -> list[list[str]]:
     """The cells of a table whose columns are aligned with spaces, at least three of each, and with numbers or a
-    line below their names, or two with a line below each name; [] for any other text. Numbers side by side under as
-    many names are columns of their own."""
+    line below their names; [] for any other text. Numbers side by side under as many names are columns of their own."""
     printed = block.split("\n")
     lines = [line.expandtabs(8).rstrip() for line in printed if not _RULE_LINE.fullmatch(line)]
     if len(lines) < 3 or not all("  " in line for line in lines) or any(map(_DRAWING.search, lines)):
@@ -159,9 +155,7 @@ def _aligned(block: str) -> list[list[str]]:
     rows = _columns(lines)
     rows = [rows[0], *(row for row in rows[1:] if row != rows[0])]  # a head may be said again
     is_ruled = _RULE_LINE.fullmatch(printed[1]) is not None and not _entries(block)  # below the names
-    if len(rows[0]) < 3 and not (is_ruled and len(rows[0]) == len(printed[1].split()) == 2):
-        return []
-    if not (is_ruled or any(is_number(word) for line in lines[1:] for word in line.split())):
+    if len(rows[0]) < 3 or not (is_ruled or any(is_number(word) for line in lines[1:] for word in line.split())):
         return []
     columns: list[tuple[str, ...]] = []
     for head, *cells in zip(*rows, strict=True):

@@ -131,16 +131,18 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
     items, spans, matches_S = sentences.items, sentences.spans, sentences.matches_S
     shares_S = scores_S.softmax(0)
     chosen = list(_best_of_different_wording(items, scores_S, count + MOST_AROUND))
-    best = chosen[0]
-    if spans is not None:
-        beside_S = scores_S
-        if scored.is_sure(best[0]):
-            beside_S = beside_S.masked_fill(beside_S < scores_S[best[0]] - NEARLY, -torch.inf)
-        chosen = _each_with_context(items, beside_S, scores_S, chosen, count + 1)
+    best = chosen[0][0]
     called = [sentences.titles.get(one, "") for one in sentences.documents]
-    earlier = [one for one in sentences.earlier.get(best[0], []) if named_alike(called[one], called[best[0]])]
+    earlier = [one for one in sentences.earlier.get(best, []) if named_alike(called[one], called[best])]
     said_before = max(earlier, key=lambda number: scores_S[number], default=None)
-    shown = [each for each in chosen if each[0] != said_before][:count]
+    shown = [each for each in chosen if each[0] != said_before]
+    if spans is not None:
+        left_S = scores_S if said_before is None else scores_S.index_fill(0, torch.tensor(said_before), -torch.inf)
+        beside_S = left_S
+        if scored.is_sure(best):
+            beside_S = left_S.masked_fill(left_S < scores_S[best] - NEARLY, -torch.inf)
+        shown = _each_with_context(items, beside_S, left_S, shown, count)
+    shown = shown[:count]
     if said_before is not None:
         shown.append((said_before, items[said_before].start, items[said_before].end))
     return [
@@ -222,17 +224,16 @@ def _is_whole(sentence: Sentence) -> bool:
 
 
 def _each_with_context(
-    items: Sequence[Sentence], beside_S: Tensor, scores_S: Tensor, chosen: Sequence[_Choice], count: int
+    items: Sequence[Sentence], beside_S: Tensor, left_S: Tensor, chosen: Sequence[_Choice], count: int
 ) -> list[_Choice]:
-    """The first `count` of them with what stands around them, nothing twice. `beside_S`: the scores of what may be
-    quoted with the best."""
-    quoted: list[_Choice] = []
-    left_S = scores_S.clone()
-    for choice in chosen:
-        if len(quoted) < count and left_S[choice[0]] > -torch.inf:
-            around_S, longest = (left_S, LONGEST_BESIDE) if quoted else (beside_S, LONGEST_WITH_CONTEXT)
-            quoted.append(_with_context(items, around_S, choice, longest))
-            left_S[[_stands_in(items, number, quoted[-1]) for number in range(len(items))]] = -torch.inf
+    """The first `count` of them with what stands around them, nothing twice. `left_S`: the scores of what may be quoted
+    at all, `beside_S`: with the best."""
+    quoted = [_with_context(items, beside_S, chosen[0], LONGEST_WITH_CONTEXT)]
+    for choice in chosen[1:]:
+        said = [any(_stands_in(items, number, each) for each in quoted) for number in range(len(items))]
+        if len(quoted) < count and not said[choice[0]]:
+            around_S = left_S.masked_fill(torch.tensor(said), -torch.inf)
+            quoted.append(_with_context(items, around_S, choice, LONGEST_BESIDE))
     return quoted
 
 

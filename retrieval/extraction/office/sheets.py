@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +27,7 @@ from retrieval.extraction.document import (
 from retrieval.extraction.exhibits import table_of, within_limits
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import remark_text, too_long
-from retrieval.extraction.table_rows import (
-    Piece,
-    heading_of,
-    in_between,
-    is_number,
-    layout_of,
-    named_cell,
-    own_cells,
-    sentences_of,
-)
+from retrieval.extraction.table_rows import Piece, in_between, is_number, layout_of, named_cell, sentences_of
 
 ROWS_A_PAGE = 1000
 """All pages of a sheet are so high; their width is the sheet's columns."""
@@ -68,14 +59,6 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """`named`: see `layout_of`."""
-
-    rows: list[Row]
-    named: int
-
-
-@dataclass(frozen=True)
 class _Line:
     """A line of text made of one row."""
 
@@ -101,8 +84,7 @@ def from_sheets(
     for sheet, rows in read:
         columns = 1 + max((max(row.cells) for row in rows), default=0)
         name = sheet.label.removeprefix("sheet ") if len(read) > 1 else ""
-        tables = [*_tables(sheet, rows)]
-        lines = [line for table in tables for line in _lines(table, columns, name if alike else "")]
+        lines = [line for table in _tables(rows) for line in _lines(table, columns, sheet.named, name if alike else "")]
         last = rows[-1].number if rows else 0
         if name and not alike and lines:
             lines.insert(0, _Line(lines[0].row, [Piece.unprinted(name)], True))
@@ -110,10 +92,10 @@ def from_sheets(
         first = len(text.pages)
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
             text.add_page(sheet.label, first + number, columns, list(chunk))
-        for table in tables:
-            used = sorted({column for row in table.rows for column in row.cells})
-            cells = [[row.cells.get(column, "") for column in used] for row in table.rows]
-            shown.append(table_of(first + table.rows[0].number // ROWS_A_PAGE, "", cells))
+        for table in _tables(rows):
+            used = sorted({column for row in table for column in row.cells})
+            cells = [[row.cells.get(column, "") for column in used] for row in table]
+            shown.append(table_of(first + table[0].number // ROWS_A_PAGE, "", cells))
     if not text.length:
         hidden = "All sheets of the file are hidden."
         raise ExtractError(hidden if asides else "The file has no text: all its cells are empty.")
@@ -142,39 +124,23 @@ def _within(rows: Iterable[Row], limits: ExtractLimits) -> Iterator[Row]:
             yield row
 
 
-def _tables(sheet: Sheet, rows: Sequence[Row]) -> Iterator[_Table]:
+def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Rows without an empty one between them."""
-    together: list[Row] = []
+    table: list[Row] = []
     for row in rows:
-        if together and row.number > together[-1].number + 1:
-            yield from _parted(together, int(sheet.named))
-            together = []
-        together.append(row)
-    if together:
-        yield from _parted(together, int(sheet.named))
+        if table and row.number > table[-1].number + 1:
+            yield table
+            table = []
+        table.append(row)
+    if table:
+        yield table
 
 
-def _parted(rows: list[Row], named: int) -> Iterator[_Table]:
-    """As a table; as two where labels with their values stand above the names of a wider one, without an empty row."""
-    widths = [len(own_cells(row.cells)) for row in rows]
-    below = (
-        at
-        for at, width in enumerate(widths)
-        if width > max([2, *widths[:at]]) and widths[:at].count(2) > 1 and widths[at + 1 : at + 2] > [2]
-    )
-    wide = 0 if named else next(below, 0)
-    if wide and heading_of([row.cells for row in rows[wide:]])[0]:
-        titles = len([*takewhile(lambda width: width == 1, reversed(widths[:wide]))])
-        yield _Table(rows[: wide - titles], -1)
-        rows = rows[wide - titles :]
-    yield _Table(rows, named)
-
-
-def _lines(table: _Table, columns: int, name: str) -> Iterator[_Line]:
+def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Iterator[_Line]:
     """What stands above a table as it stands, then its heading, then a sentence for each row, which begins with `name`,
     and for each comment on its cells."""
-    layout = layout_of([row.cells for row in table.rows], named=table.named, bold=[row.bold for row in table.rows])
-    for number, row in enumerate(table.rows):
+    layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
+    for number, row in enumerate(table):
         sentences = sentences_of(row.cells, number, layout, {one: _piece(row, one, columns) for one in row.cells})
         about = layout.names if number >= layout.apart + layout.heads else {}
         sentences += [[Piece.unprinted(_remark(row, about, *comment))] for comment in row.comments]

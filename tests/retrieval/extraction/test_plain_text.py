@@ -114,14 +114,6 @@ def test_what_is_no_list_stays_as_it_stands(tmp_path, source):
             "Item: tar; Crowns: 8; Per: litre.",
         ),
         (
-            "Tool          Craft gained\n----          ------------\nFid           Splicing\nLead line     Sounding\n",
-            "Tool: Lead line; Craft gained: Sounding.",
-        ),
-        (
-            " Berth | Boat\n-------+------\n north | Alba\n south | Bora\n",
-            "Berth: south; Boat: Bora.",
-        ),
-        (
             "<b>Tide</b>   Height  Hour\nhigh   3.1     07:40\nlow    0.4     13:52\n",
             "Tide: low; Height: 0.4; Hour: 13:52.",
         ),

@@ -95,21 +95,6 @@ def test_remarks_above_a_table_do_not_hide_the_names_of_its_columns(tmp_path):
     )
 
 
-def test_labels_above_a_table_are_a_form_of_their_own(tmp_path):
-    labels = [("Order", "A-17"), ("Customer", "Kvist & Sons"), ("Berth", "north"), ("Received by", "Ines"), ("Lines",)]
-    items = [("Item", "Pieces", "Unit", "Price"), ("Rope", 3, "coil", 41.5), ("Tar", 1, "barrel", 80)]
-    lines = read(workbook(tmp_path, [*labels, *items])).text.split("\n")
-    assert lines[:4] == ["Order: A-17.", "Customer: Kvist & Sons.", "Berth: north.", "Received by: Ines."]
-    assert lines[-3:] == [
-        "Item\tPieces\tUnit\tPrice",
-        "Item: Rope; Pieces: 3; Unit: coil; Price: 41.5.",
-        "Item: Tar; Pieces: 1; Unit: barrel; Price: 80.",
-    ]
-    rows = [("Boat", "Captain"), ("Alba", "Moreau"), ("Bora", "Ekdal", "retired", "1990"), ("Crane", "Sato")]
-    text = read(workbook(tmp_path, rows, "wider.xlsx")).text  # a longer row among others is no heading
-    assert text == "Boat; Captain.\nAlba; Moreau.\nBora; Ekdal; retired; 1990.\nCrane; Sato."
-
-
 def test_rows_of_a_table_without_names_stay_as_they_are(tmp_path):
     rows = [["Anna", 69, "miller"], ["Ben", 60, "smith"], ["both"], ["Cleo", 31, "baker"], ["Dora", 44, "weaver"]]
     assert read(workbook(tmp_path, rows)).text.startswith("Anna; 69; miller.\nBen; 60; smith.\n")

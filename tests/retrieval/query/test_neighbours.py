@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from model.reading.ranker import Decision, Ranker
-from retrieval.query.rank import LONGEST_BESIDE, LONGEST_WITH_CONTEXT
-from retrieval.query.sentences import QuotableBlocks
+from model.reading.span_reader import FoundSpan
+from retrieval.query.features import QuestionTerms, Sentences
+from retrieval.query.rank import LONGEST_BESIDE, LONGEST_WITH_CONTEXT, quote_best, score_sentences
+from retrieval.query.sentences import QuotableBlocks, Sentence
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
@@ -86,6 +88,32 @@ def test_what_is_offered_beside_it_stands_with_a_little_around_it_and_says_nothi
     assert "fender" in others[0] and others[0].count("nothing else") > 1 and "inlet" in others[1]
     said = [word for each in (best, *others) for word in words if word in each]
     assert len(set(said)) == len(said)
+
+
+def test_what_an_earlier_version_says_stands_by_itself_and_not_around_another():
+    said = [
+        ("new", "Lists of visitors are kept for thirty months."),
+        ("old", "Lists of visitors are kept for two months."),
+        ("old", "A list of visitors lies at the gate."),
+    ]
+    starts = [0, 0, len(said[1][1]) + 1]
+    items = [
+        Sentence([(number, 0)], text, min(number, 1), start, start + len(text), start + len(text))
+        for number, ((_, text), start) in enumerate(zip(said, starts, strict=True))
+    ]
+    found = Sentences(
+        QuestionTerms("How long are lists of visitors kept?"),
+        items,
+        [document for document, _ in said],
+        torch.zeros(3),
+        [FoundSpan(likely, start, start + 1) for likely, start in zip((0.6, 0.2, 0.1), starts, strict=True)],
+        names=["Records 2026", "Records 2023", "Records 2023"],
+        titles={"new": "Records 2026", "old": "Records 2023"},
+        p_none=0.0,
+    )
+    best, gate, before = quote_best(score_sentences(found, RANKER), 3)
+    assert before.earlier_version and (before.start, before.stop) == (0, len(said[1][1]))
+    assert (best.run, gate.run, gate.start) == (0, 1, starts[2])
 
 
 def test_a_reader_is_given_plain_letters_for_full_width_ones():
