@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -147,17 +148,19 @@ def _borders(passage: ReadPassage, tokenizer: Tokenizer) -> Iterator[tuple[int, 
 class FoundBatches:
     """make(i) -> JointBatch number i, a pure function of it."""
 
-    def __init__(self, tokenizer: Tokenizer, questions: Sequence[FoundQuestion], seed: int = 0) -> None:
-        self._questions = [each for each in questions if each.teaches]
+    def __init__(
+        self, tokenizer: Tokenizer, questions: Sequence[FoundQuestion], seed: int = 0, *, batch: int = BATCH
+    ) -> None:
+        self._questions, self._batch = [each for each in questions if each.teaches], batch
         self._tokenizer, self._tokens, self._seed = tokenizer, RowTokens.of(tokenizer), seed
 
     def make(self, index: int) -> JointBatch:
-        epoch, place = divmod(index, max(1, len(self._questions) // BATCH))
+        epoch, place = divmod(index, max(1, len(self._questions) // self._batch))
         order = list(range(len(self._questions)))
         random.Random(f"{self._seed}-{epoch}").shuffle(order)
         rng = random.Random(f"{self._seed}-{epoch}-{place}")
         rows, spans = [], []
-        for number in order[place * BATCH : (place + 1) * BATCH]:
+        for number in order[place * self._batch : (place + 1) * self._batch]:
             asked, windows = self._show(self._questions[number], rng)
             ids = self._tokenizer.encode(asked, add_special_tokens=False).ids
             for window in windows:
@@ -226,20 +229,31 @@ def train(
     mix: str = MIX,
     layers: int | None = None,
     teacher: Path | None = None,
+    batch: int = BATCH,
+    workers: int = 0,
+    minutes: float = math.inf,
+    save_every: int = 100,
+    dropout: float = 0.0,
 ) -> SpanReader:
     """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps. `reader`: a
     folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights. `layers`: see
     `shortened`. `teacher`: folder of a reader with the same vocabulary; half of the loss is then the distance to what
     it says."""
     run = JointRun(
-        sources=SOURCES, batch=10, dropout=0.0, frozen_layers=frozen, steps=steps, learning_rate=rate, warmup=60
+        sources=SOURCES,
+        batch=10 * batch // BATCH,
+        dropout=0.0,
+        frozen_layers=frozen,
+        steps=steps,
+        learning_rate=rate,
+        warmup=60,
     )
     tokenizer, taught = open_tokenizer(reader), begin(reader, run)
     if layers is not None:
         taught = shortened(taught, layers)
     makers: dict[str, FoundBatches | JointBatchMaker] = {
-        "f": FoundBatches(tokenizer, read_found(found)[:most]),
-        "s": FoundBatches(tokenizer, read_found(sets)),
+        "f": FoundBatches(tokenizer, read_found(found)[:most], batch=batch),
+        "s": FoundBatches(tokenizer, read_found(sets), batch=batch),
         "o": JointBatchMaker(tokenizer, training_questions(run, data), batch=run.batch, rows=run.rows, seed=7),
     }
 
@@ -248,7 +262,9 @@ def train(
         return makers[mix[place]].make(rounds * mix.count(mix[place]) + mix[:place].count(mix[place]))
 
     told = load_span_reader(teacher).network if teacher is not None else None
-    return teach(taught, tokenizer, make, run, out, teacher=told)
+    return teach(
+        taught, tokenizer, make, run, out, teacher=told, save_every=save_every, workers=workers, minutes=minutes
+    )
 
 
 def shortened(reader: JointReader, layers: int) -> JointReader:
@@ -356,6 +372,11 @@ def main() -> None:
     three.add_argument("--mix", default=MIX, help="kinds of the batches in turn: f found, s sets, o others")
     three.add_argument("--layers", type=int, help="begin with so many of the reader's layers")
     three.add_argument("--teacher", type=Path, help="folder of a reader with the same vocabulary")
+    three.add_argument("--batch", type=int, default=BATCH, help="questions of a batch; of the others in proportion")
+    three.add_argument("--workers", type=int, default=0, help="processes that make batches, beside this one")
+    three.add_argument("--minutes", type=float, default=math.inf, help="time after which the run ends, if sooner")
+    three.add_argument("--save-every", type=int, default=100, help="steps between two states of the run")
+    three.add_argument("--dropout", type=float, default=0.0, help="of hidden states, for runs of several epochs")
     three.add_argument("--most", type=int, help="found questions")
     three.add_argument("--judged", type=Path, help="what `find --untaught` wrote")
     for each in (one, two, three):
@@ -364,7 +385,19 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        named = ("steps", "rate", "most", "frozen", "mix", "layers", "teacher")
+        named = (
+            "steps",
+            "rate",
+            "most",
+            "frozen",
+            "mix",
+            "layers",
+            "teacher",
+            "batch",
+            "workers",
+            "minutes",
+            "save_every",
+        )
         made = train(*paths, **{name: getattr(given, name) for name in named})
         if given.judged:
             log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})

@@ -43,7 +43,7 @@ from retrieval.types.answers import Answer
 
 COLUMNS = ("answer", "shown", "passages", "file", "refused")
 SAMPLES = 1000
-_BETWEEN_WORDS = re.compile(r"[^\w$%€£#]+")
+_BETWEEN_WORDS = re.compile(r"(?:[^\w$%€£#]|[\u3040-\u30ff\u4e00-\u9fff])+")
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 Record = dict[str, Any]
 
@@ -120,24 +120,27 @@ def asked(library: Any, question: Record, document_id: str) -> Record:
 
 def held_by(question: Record) -> Callable[[Sequence[str]], float]:
     """How much of the answer some texts hold, 0 to 1."""
-    wanted = [words(answer) for answer in question["answers"]]
+    wanted = question["answers"]
 
     def held(texts: Sequence[str]) -> float:
         if not wanted:
             return 0.0
-        spoken = [words(text) for text in texts]
-        there = [any(answer in text for text in spoken) for answer in wanted]
+        there = [any(holds(text, answer) for text in texts) for answer in wanted]
         return sum(there) / len(there) if question.get("all") else float(any(there))
 
     return held
 
 
+def holds(text: str, answer: str) -> bool:
+    """Whether whole words of a text, in whatever case, are the answer; letters where it is written without spaces."""
+    if _WITHOUT_SPACES.search(answer):
+        return held_out.letters(answer) in held_out.letters(text)
+    return words(answer) in words(text)
+
+
 def words(text: str) -> str:
-    """Whole words in one case between spaces; where words have no spaces between them, letters without any."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    if _WITHOUT_SPACES.search(plain):
-        return held_out.letters(plain)
-    return f" {_BETWEEN_WORDS.sub(' ', plain).strip()} "
+    """Whole words in one case between spaces, without those that have no spaces between them."""
+    return f" {_BETWEEN_WORDS.sub(' ', unicodedata.normalize('NFKC', text).casefold()).strip()} "
 
 
 def report(records: Sequence[Record]) -> None:

@@ -150,12 +150,10 @@ def top_blocks(votes: Tensor, k: int, *, tolerance: Tensor | float = 0.0) -> Ten
     tolerance: votes that are no further from the k-th largest than this are its equals. No host synchronisation.
     """
     count = votes.shape[-1]
-    order = torch.arange(count, device=votes.device)
     if k >= count:
-        return order.expand(*votes.shape[:-1], count)
-    threshold = votes.topk(k).values[..., -1:]
-    over = votes - threshold  # one difference for both: a rounded sum could leave a vote neither above nor tied
+        return torch.arange(count, device=votes.device).expand(*votes.shape[:-1], count)
+    order = torch.arange(count, dtype=torch.int32, device=votes.device)
+    over = votes - votes.topk(k).values[..., -1:]  # one difference for both: a rounded sum could leave a vote neither
     above, tied = over > tolerance, over.abs() <= tolerance
-    room = k - above.sum(-1, keepdim=True)
-    newest_tied = tied & (tied.flip(-1).cumsum(-1).flip(-1) <= room)
-    return torch.where(above | newest_tied, order, count).topk(k, largest=False, sorted=True).values
+    ranked = torch.where(above, order + count, torch.where(tied, order, -1)).topk(k).values
+    return (ranked % count).long().sort(-1).values

@@ -3,12 +3,13 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 import typer
 from torch import nn
 
+from model.attention.selection import Voters
 from model.checkpoint.adapter import Base, read_base
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
@@ -78,9 +79,13 @@ def train(
     start_from: Annotated[
         Path | None, typer.Option(help="Weights to begin with: adapter.safetensors of a checkpoint, or a run's.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="End after this time.")] = 1e9,
-    steps: Annotated[int, typer.Option(help="Steps over which the rate falls.")] = 2000,
-    rows: Annotated[int, typer.Option(help="Rows of a step.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Minutes, or")] = 1e9,
+    steps: Annotated[int, typer.Option(help="steps over which the rate falls, and after which the run ends.")] = 2000,
+    rows: Annotated[int, typer.Option(help="Rows of a step; questions see the blocks of all.")] = 1,
+    each: Annotated[int, typer.Option(help="Questions about a passage, at most.")] = 4,
+    most_read: Annotated[int, typer.Option(help="Blocks that a question reads, at most.")] = 12,
+    kept_rows: Annotated[int, typer.Option(help="Steps whose landmarks go on competing.")] = 16,
+    workers: Annotated[int, typer.Option(help="Processes that make rows; 0: none beside this one.")] = 0,
     passages: Annotated[int, typer.Option(help="Passages of a row.")] = 6,
     questions: Annotated[int, typer.Option(help="Questions of a row, at most.")] = 20,
     rate: Annotated[float, typer.Option(help="Highest rate: 1e-3 for an adapter, 1e-4 for all weights.")] = 1e-3,
@@ -91,6 +96,7 @@ def train(
     last: Annotated[int, typer.Option(help="Last layer with a memory.")] = 29,
     gate_share: Annotated[float, typer.Option(help="Weight of the loss of landmarks.")] = 0.3,
     sum_share: Annotated[float, typer.Option(help="Weight of the log-sum-exp teacher at the beginning.")] = 0.3,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Between two checkpoints, the most a kill loses.")] = 10.0,
     made_first: Annotated[float, typer.Option(help="Share of passkeys and copying at the beginning.")] = 0.6,
     made_last: Annotated[float, typer.Option(help="The same from half of the steps on.")] = 0.15,
     device: Device = None,
@@ -102,11 +108,20 @@ def train(
         torch.set_num_threads(threads)
     layout = Layout(block_size, blocks, first, last, rank)
     model, trained = open_landmark_lm(base, layout, device=device, dtype=dtype)
-    shape = Shape(passages=passages, blocks=blocks, questions=questions)
+    shape = Shape(passages=passages, blocks=blocks, questions=questions, each=each)
     settings = Settings(
-        rate=rate, steps=steps, minutes=minutes, rows=rows, gate_share=gate_share, sum_share=sum_share,
+        rate=rate,
+        steps=steps,
+        minutes=minutes,
+        rows=rows,
+        workers=workers,
+        gate_share=gate_share,
+        sum_share=sum_share,
+        most_read=most_read,
+        kept_rows=kept_rows,
         mixture=Mixture(made_first, made_last),
-    )  # fmt: skip
+        checkpoint_minutes=checkpoint_minutes,
+    )
     sources = open_sources(data, Tokens(model, shape))
     progress = run_training(model, trained, sources, shape, settings, folder, start_from=start_from)
     if rank:
@@ -127,7 +142,8 @@ def check(
     questions: Annotated[int, typer.Option(help="Questions.")] = 100,
     blocks: Annotated[int, typer.Option(help="Stored blocks that they are asked over.")] = 1000,
     texts: Annotated[int, typer.Option(help="Texts for perplexity.")] = 20,
-    top_k: Annotated[int, typer.Option(help="Blocks that each head reads.")] = 4,
+    top_k: Annotated[int, typer.Option(help="Blocks that each voter reads.")] = 4,
+    voters: Annotated[str, typer.Option(help="token, head or group (a KV head).")] = "group",
     device: Device = None,
     dtype: DType = "bfloat16",
     threads: Threads = 0,
@@ -140,7 +156,7 @@ def check(
     tokens = Tokens(landmark_lm, Shape(blocks=landmark_lm.config.window_blocks))
     amounts = Amounts(
         passkeys=passkeys, passkey_tokens=tuple(passkey_tokens), questions=questions, blocks=blocks, texts=texts,
-        top_k=top_k,
+        top_k=top_k, voters=cast(Voters, voters),
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     figures = {}

@@ -8,6 +8,7 @@
 """
 
 import math
+import os
 import random
 import statistics
 import time
@@ -15,11 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bm25s
 import torch
 
 from model.attention.memory import InMemoryReader, MemoryReader
-from model.attention.selection import SelectionPolicy
+from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import Sampling, generate
 from research.landmark_lm.loss import word_logits
@@ -41,6 +41,7 @@ class Amounts:
     blocks: int = 1000
     texts: int = 20
     top_k: int = 4
+    voters: Voters = "group"
 
 
 def answer(
@@ -144,6 +145,10 @@ def _gold(model: LandmarkModel, library: Library, passage: int, first: int, last
 
 def bm25_ranks(texts: Sequence[str], questions: Sequence[str], gold: Sequence[Sequence[int]]) -> list[int]:
     """For each question how many texts score higher than the best of its right ones."""
+    # It imports JAX where that is installed, which would take three quarters of a GPU's memory for itself.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import bm25s
+
     index, ranks = bm25s.BM25(), []
     index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
     for question, right in zip(questions, gold, strict=True):
@@ -205,7 +210,7 @@ def time_figures(tokens: Tokens, filler: Sequence[int], length: int, policy: Sel
 def evaluate(tokens: Tokens, data: Path, amounts: Amounts) -> Iterator[tuple[str, Figures]]:
     """All figures by name, each as soon as it is known. `data`: a folder with qa/squad11.dev.jsonl.xz and
     text/heldout.jsonl.xz."""
-    policy = SelectionPolicy(top_k=amounts.top_k, voters="head")
+    policy = SelectionPolicy(top_k=amounts.top_k, voters=amounts.voters)
     contexts = [context for group in read_contexts([data / "qa" / "squad11.dev.jsonl.xz"]) for context in group]
     texts = [line["text"] for line in read_lines(data / "text" / "heldout.jsonl.xz") if len(line["text"]) > 10_000]
     random.Random("texts").shuffle(texts)

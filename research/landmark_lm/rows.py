@@ -8,13 +8,14 @@ a question with its answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from model.attention.block_grid import insert_landmarks
 
+KINDS = ("questions", "passkeys", "copying", "text")
 IGNORED = -100
 """Target of a position that no loss looks at."""
 
@@ -26,37 +27,38 @@ class Asked:
     prompt: list[int]
     """Empty for a continuation of plain text, of which every token is a target."""
     answer: list[int]
-    passage: int | None = None
-    """Passage of the row that holds the answer; None where no block is the right one."""
-    places: tuple[tuple[int, int], ...] = ()
-    """Raw tokens first..last-1 of that passage that answer; each block with one of them is right."""
+    places: tuple[tuple[int, int, int], ...] = ()
+    """(passage of the row, first, last): its raw tokens first..last-1 answer; each block with one of them is right."""
+    kind: str = KINDS[0]
 
 
 @dataclass(frozen=True)
 class RowText:
     """A row before it is laid out on the block grid."""
 
-    kind: str
     passages: list[list[int]]
     """Raw tokens, at most W x (L - 1) of each."""
     asked: list[Asked]
     documents: list[int] = field(default_factory=list)
-    """Number of the document of each passage, equal for equal texts; empty: all different."""
+    """Number of the document of each passage, equal for parts of one text; empty: all different."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A row on the block grid, as tensors on one device."""
 
-    kind: str
     ids_PT: Tensor
     valid_PT: Tensor
     windows_QT: Tensor
     """Question and answer with landmarks, padded on the right."""
     targets_QT: Tensor
     """The next raw token where it is trained, else `IGNORED`."""
+    voting_QT: Tensor
+    """The tokens of the prompt, or of a continuation: what chooses blocks before the first word is said."""
     gold_QN: Tensor
     """Which blocks hold the answer."""
+    kind_Q: Tensor
+    """Of `KINDS`."""
     document_N: Tensor
     """Number of the document of each block; -1 where the passage has no such block."""
     lengths_N: Tensor
@@ -69,7 +71,25 @@ class Row:
 
     def to(self, device: torch.device) -> "Row":
         """The same row on a device."""
-        return Row(self.kind, *(getattr(self, name).to(device) for name in list(self.__dataclass_fields__)[1:]))
+        return Row(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+
+def join(texts: Sequence[RowText]) -> RowText:
+    """One row of several, whose questions see the blocks of all. A document that stands in an earlier one already is
+    left out, with what is asked about it: its blocks would be right ones that count as wrong."""
+    passages, asked, documents = list[list[int]](), list[Asked](), list[int]()
+    for text in texts:
+        earlier, numbers = set(documents), dict[int, int]()
+        for number, (passage, document) in enumerate(zip(text.passages, text.documents, strict=True)):
+            if document not in earlier:
+                numbers[number] = len(passages)
+                passages.append(passage)
+                documents.append(document)
+        for one in text.asked:
+            if all(passage in numbers for passage, _, _ in one.places):
+                places = tuple((numbers[passage], first, last) for passage, first, last in one.places)
+                asked.append(replace(one, places=places))
+    return RowText(passages, asked, documents)
 
 
 def lay_out(text: RowText, *, block_size: int, blocks: int, landmark: int, padding: int) -> Row:
@@ -87,27 +107,28 @@ def lay_out(text: RowText, *, block_size: int, blocks: int, landmark: int, paddi
     ids_PWL[..., -1] = landmark
     token = torch.arange(block_size)
     valid_PWL = (token < lengths_PW[..., None]) | ((token == raw) & (lengths_PW[..., None] > 0))
-    windows_QT, targets_QT = _windows(text.asked, block_size, landmark, padding)
+    windows_QT, targets_QT, voting_QT = _windows(text.asked, block_size, landmark, padding)
     gold_QPW = torch.zeros(len(text.asked), len(text.passages), most, dtype=torch.bool)
     for number, asked in enumerate(text.asked):
-        for first, last in asked.places:
-            gold_QPW[number, asked.passage, first // raw : (last - 1) // raw + 1] = True
+        for passage_of, first, last in asked.places:
+            gold_QPW[number, passage_of, first // raw : (last - 1) // raw + 1] = True
     documents = torch.tensor(text.documents or list(range(len(text.passages))))
     return Row(
-        text.kind,
         ids_PWL.flatten(1),
         valid_PWL.flatten(1),
         windows_QT,
         targets_QT,
+        voting_QT,
         gold_QPW.flatten(1),
+        torch.tensor([KINDS.index(asked.kind) for asked in text.asked]),
         torch.where(lengths_PW > 0, documents[:, None], -1).flatten(),
         lengths_PW.flatten(),
     )
 
 
-def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: int) -> tuple[Tensor, Tensor]:
-    """windows_QT and targets_QT: the output at a token predicts the next raw token; nothing is trained at a landmark,
-    whose output the product does not use."""
+def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: int) -> tuple[Tensor, Tensor, Tensor]:
+    """windows_QT, targets_QT and voting_QT: the output at a token predicts the next raw token; nothing is trained at a
+    landmark, whose output the product does not use."""
     rows = []
     for one in asked:
         raw = one.prompt + one.answer
@@ -115,12 +136,13 @@ def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: in
         following = iter(raw[1:])
         targets = [IGNORED if token == landmark else next(following) for token in ids]
         hidden = len(insert_landmarks(one.prompt[:-1], block_size=block_size, landmark_token_id=landmark))
-        rows.append((ids, [IGNORED] * hidden + targets[hidden:]))
-    longest = max(len(ids) for ids, _ in rows)
+        rows.append((ids, [IGNORED] * hidden + targets[hidden:], hidden + 1 if one.prompt else len(ids)))
+    longest = max(len(ids) for ids, _, _ in rows)
     windows_QT = torch.full((len(rows), longest), padding)
     windows_QT[:, block_size - 1 :: block_size] = landmark
     targets_QT = torch.full((len(rows), longest), IGNORED)
-    for row, (ids, targets) in enumerate(rows):
+    for row, (ids, targets, _) in enumerate(rows):
         windows_QT[row, : len(ids)] = torch.tensor(ids)
         targets_QT[row, : len(ids)] = torch.tensor(targets)
-    return windows_QT, targets_QT
+    voting_QT = torch.arange(longest) < torch.tensor([voting for *_, voting in rows])[:, None]
+    return windows_QT, targets_QT, voting_QT

@@ -31,6 +31,9 @@ class Shape:
     answer_tokens: int = 32
     question_tokens: int = 64
     title_tokens: int = 16
+    asked_tokens: int = 64
+    """Of a question in its template with its answer; longer ones are left out, since all of a row are as long as the
+    longest."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,15 @@ class Mixture:
     """The same from half of the steps on."""
     text: float = 0.1
 
-    def draw(self, done: float, rng: random.Random) -> str:
-        """The kind of the next row, `done` (0 to 1) of the steps behind it."""
+    def draw(self, done: float, rows: int, rng: random.Random) -> list[str]:
+        """The kinds of the next rows, `done` (0 to 1) of the steps behind them. Passkeys stand in one of them at most:
+        "the pass key" would not be one."""
         made = self.made_first + (self.made_last - self.made_first) * min(1.0, 2 * done)
-        kinds = ("questions", "passkeys", "copying", "text")
-        return rng.choices(kinds, (1 - made - self.text, made / 2, made / 2, self.text))[0]
+        shares = {"questions": 1 - made - self.text, "passkeys": made / 2, "copying": made / 2, "text": self.text}
+        if rows > 1:
+            with_key = rng.random() < rows * shares.pop("passkeys")
+            return ["passkeys"] * with_key + rng.choices([*shares], [*shares.values()], k=rows - with_key)
+        return rng.choices([*shares], [*shares.values()])
 
 
 class Source(Protocol):
@@ -166,11 +173,18 @@ class Questions:
             ids, found = self.tokens.passage(context, rng, wanted=shape.each)
             passages.append(ids)
             for question, answer, first, last in found:
-                asked.append(Asked(self.tokens.prompt(question), self.tokens.answer(answer), number, ((first, last),)))
+                prompt, words = self.tokens.prompt(question), self.tokens.answer(answer)
+                if len(prompt) + len(words) <= shape.asked_tokens:
+                    asked.append(Asked(prompt, words, ((number, first, last),)))
         if not asked:
             return self.draw(rng)
         rng.shuffle(asked)
-        return RowText("questions", passages, asked[: shape.questions], [context.number for context in picked])
+        return RowText(passages, asked[: shape.questions], [context.number for context in picked])
+
+
+def new_number(rng: random.Random) -> int:
+    """Of a document that is made; no context has one as high."""
+    return rng.randrange(1 << 32, 1 << 62)
 
 
 class PlainText:
@@ -192,13 +206,14 @@ class PlainText:
         return ([window for window in windows if len(window) > 8], ids[len(ids) - extra :] if extra else [])
 
     def draw(self, rng: random.Random) -> RowText:
-        """Continuations of one text whose earlier windows are stored."""
-        shape, length, count = self.tokens.shape, 96, 4
+        """Continuations of one text whose earlier windows are stored; all of these are right to read."""
+        shape, length, count = self.tokens.shape, self.tokens.model.config.block_size - 1, 4
         windows, rest = self.windows(rng, shape.passages // 2, length * count)
         if len(windows) < 2 or len(rest) < length * count:
             return self.draw(rng)
-        asked = [Asked([], rest[at : at + length]) for at in range(0, length * count, length)]
-        return RowText("text", windows, asked)
+        places = tuple((number, 0, len(window)) for number, window in enumerate(windows))
+        asked = [Asked([], rest[at : at + length], places, "text") for at in range(0, length * count, length)]
+        return RowText(windows, asked, [new_number(rng)] * len(windows))
 
 
 @dataclass
@@ -220,8 +235,9 @@ class Copying:
                 middle, last = start + self.given, start + self.given + rng.randint(2, self.copied)
                 words = tokens.model.decode(window[start:middle])
                 answer = [*window[middle:last], tokens.end]
-                asked.append(Asked(tokens.prompt(f"Continue: {words}"), answer, number, ((middle, last),)))
-        return RowText("copying", passages, asked) if asked else self.draw(rng)
+                prompt = tokens.prompt(f"Continue: {words}")
+                asked.append(Asked(prompt, answer, ((number, middle, last),), "copying"))
+        return RowText(passages, asked, [new_number(rng) for _ in passages]) if asked else self.draw(rng)
 
 
 @dataclass
@@ -254,9 +270,9 @@ class Passkeys:
             passage, places = _hidden(filler, list(statements.values()), tokens.room, rng)
             passages.append(passage)
             for (of, key), place in zip(statements, places, strict=True):
-                question, answer = f"What is the pass key{of}?", f"The pass key is {key}."
-                asked.append(Asked(tokens.prompt(question), tokens.answer(answer), number, (place,)))
-        return RowText("passkeys", passages, asked)
+                prompt, answer = tokens.prompt(f"What is the pass key{of}?"), tokens.answer(f"The pass key is {key}.")
+                asked.append(Asked(prompt, answer, ((number, *place),), "passkeys"))
+        return RowText(passages, asked, [new_number(rng) for _ in passages])
 
 
 def _hidden(

@@ -23,10 +23,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.loss import LandmarkCache, row_loss
-from research.landmark_lm.rows import lay_out
+from research.landmark_lm.rows import Row, join, lay_out
 from research.landmark_lm.sources import Mixture, Shape, Source
 
 
@@ -38,11 +39,13 @@ class Settings:
     """Highest learning rate: 1e-3 for adapters, 1e-4 for all weights."""
     warmup: int = 20
     steps: int = 2000
-    """Steps over which the rate falls to a tenth (cosine)."""
     minutes: float = math.inf
-    """Time after which this call ends; the run can be continued."""
+    """A run ends after so many steps or minutes, whichever come first; until then the rate falls to a tenth (cosine).
+    It can be continued with more."""
     rows: int = 1
-    """Rows of a step."""
+    """Rows of a step, whose questions see the blocks of all."""
+    workers: int = 0
+    """Processes that make rows; 0: the one that trains."""
     gate_share: float = 0.3
     """Weight of the loss of landmarks beside that of words."""
     sum_share: float = 0.3
@@ -50,6 +53,7 @@ class Settings:
     landmarks drift, and words are read worse (README.md)."""
     most_read: int = 12
     kept_rows: int = 16
+    """Rows before, whose landmarks are further wrong blocks."""
     clip: float = 1.0
     decay: float = 0.01
     mixture: Mixture = Mixture()
@@ -91,8 +95,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def _publish(self) -> None:
-        for name, weight in self.trained.items():
-            weight.copy_(self.master[name])
+        torch._foreach_copy_([*self.trained.values()], [*self.master.values()])
 
     def save(self, folder: Path) -> None:
         """Write weights and moments, each whole or not at all."""
@@ -135,7 +138,7 @@ def train(
     *,
     start_from: Path | None = None,
 ) -> Progress:
-    """Train until `settings.steps` or `settings.minutes`, resuming what `folder` holds.
+    """Train to the end of `settings`, resuming what `folder` holds.
 
     sources: "questions", "passkeys", "copying" and "text". start_from: trained weights to begin with, if
     the folder holds no run yet. Raises ValueError for weights that do not fit, FloatingPointError when the loss is no
@@ -152,69 +155,84 @@ def train(
     (folder / "run.json").write_text(json.dumps({"settings": asdict(settings), "shape": asdict(shape)}, indent=1))
     kept, began, saved = LandmarkCache(settings.kept_rows), time.monotonic(), time.monotonic()
     before = progress.seconds
+    drawn = _Rows(model, sources, shape, settings)
+    loader = DataLoader(
+        drawn,
+        batch_size=None,
+        sampler=range(progress.step, settings.steps),
+        num_workers=settings.workers,
+        prefetch_factor=4 if settings.workers else None,
+    )
     model.train()
     with (folder / "log.jsonl").open("a") as log:
-        while progress.step < settings.steps and time.monotonic() - began < 60 * settings.minutes:
-            line = _step(model, master, sources, shape, settings, progress, kept)
+        for row in loader:
+            line = _step(model, master, row, settings, progress, kept)
             progress.seconds = before + time.monotonic() - began
             log.write(json.dumps({**asdict(progress), **line}) + "\n")
             log.flush()
             if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
                 _save(folder, master, progress)
                 saved = time.monotonic()
+            if progress.seconds > 60 * settings.minutes:
+                break
     _save(folder, master, progress)
     model.eval()
     return progress
 
 
+class _Rows(Dataset[Row]):
+    """The rows of each step as one, on the CPU."""
+
+    def __init__(self, model: LandmarkModel, sources: Mapping[str, Source], shape: Shape, settings: Settings) -> None:
+        self.sources, self.settings = sources, settings
+        self.grid = {
+            "block_size": model.config.block_size,
+            "blocks": shape.blocks,
+            "landmark": model.config.landmark_token_id,
+            "padding": int(model.tokenizer.eos_token_id),
+        }
+
+    def __getitem__(self, step: int) -> Row:
+        rng, settings = random.Random(f"{self.settings.seed} {step}"), self.settings
+        kinds = settings.mixture.draw(step / settings.steps, settings.rows, rng)
+        texts = [self.sources[kind].draw(rng) for kind in kinds]
+        return lay_out(join(texts) if len(texts) > 1 else texts[0], **self.grid)
+
+
 def _step(
-    model: LandmarkModel,
-    master: MasterWeights,
-    sources: Mapping[str, Source],
-    shape: Shape,
-    settings: Settings,
-    progress: Progress,
-    kept: LandmarkCache,
+    model: LandmarkModel, master: MasterWeights, row: Row, settings: Settings, progress: Progress, kept: LandmarkCache
 ) -> dict[str, Any]:
-    rng, config = random.Random(f"{settings.seed} {progress.step}"), model.config
-    said: list[dict[str, Any]] = []
-    for _ in range(settings.rows):
-        kind = settings.mixture.draw(progress.step / settings.steps, rng)
-        text = sources[kind].draw(rng)
-        row = lay_out(
-            text,
-            block_size=config.block_size,
-            blocks=shape.blocks,
-            landmark=config.landmark_token_id,
-            padding=int(model.tokenizer.eos_token_id),
-        ).to(model.device)
-        loss, numbers = row_loss(
-            model,
-            row,
-            kept,
-            gate_share=settings.gate_share,
-            sum_share=settings.sum_share * max(0.25, 1 - 2 * progress.step / settings.steps),
-            most_read=settings.most_read,
-            rng=rng,
-        )
-        (loss / settings.rows).backward()
-        if not math.isfinite(loss.item()):
-            raise FloatingPointError(f"the loss of step {progress.step} is {loss.item()}: choose a lower rate.")
-        said.append({"kind": kind, **numbers})
-        progress.tokens += row.tokens
-        progress.questions += len(text.asked)
-    rate = rate_at(progress.step, settings)
+    done = done_of(progress, settings)
+    loss, lines = row_loss(
+        model,
+        row,
+        kept,
+        gate_share=settings.gate_share,
+        sum_share=settings.sum_share * max(0.25, 1 - 2 * done),
+        most_read=settings.most_read,
+        rng=random.Random(f"{settings.seed} {progress.step} reads"),
+    )
+    loss.backward()
+    if not math.isfinite(loss.item()):
+        raise FloatingPointError(f"the loss of step {progress.step} is {loss.item()}: choose a lower rate.")
+    rate = rate_at(progress, settings)
     norm = master.step(rate, settings.clip)
+    progress.tokens += row.tokens
+    progress.questions += len(row.kind_Q)
     progress.step += 1
-    return {"rate": rate, "norm": norm, "rows": said}
+    return {"rate": rate, "norm": norm, "rows": lines}
 
 
-def rate_at(step: int, settings: Settings) -> float:
+def done_of(progress: Progress, settings: Settings) -> float:
+    """How much of the run is done, by steps or by time."""
+    return min(1.0, max(progress.step / settings.steps, progress.seconds / (60 * settings.minutes)))
+
+
+def rate_at(progress: Progress, settings: Settings) -> float:
     """Learning rate: linear warm-up, then a cosine to a tenth."""
-    if step < settings.warmup:
-        return settings.rate * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return settings.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done))))
+    if progress.step < settings.warmup:
+        return settings.rate * (progress.step + 1) / settings.warmup
+    return settings.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done_of(progress, settings))))
 
 
 def _forget_later(log: Path, step: int) -> None:

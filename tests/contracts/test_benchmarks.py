@@ -35,6 +35,24 @@ def test_a_benchmark_says_how_it_is_run_and_finds_what_it_imports(
     loaded(program, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("text", "answer", "is_held"),
+    [
+        ("It opens at Nine.", "nine", True),
+        ("It opens at nineteen.", "nine", False),
+        ("订单编号：10000149 发货日期", "10000149", True),
+        ("共10000149元", "10000149", True),
+        ("共100001490元", "10000149", False),
+        ("发 货 日 期", "发货日期", True),
+    ],
+)
+def test_an_answer_is_held_by_whole_words_and_by_letters_where_there_are_no_words(
+    text: str, answer: str, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = loaded(ROOT / "benchmarks" / "quality" / "held_out.py", monkeypatch)
+    assert module.held_by({"answers": [answer]})([text]) == is_held
+
+
 def test_every_part_of_the_gpu_check_runs_in_tiny_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = loaded(ROOT / "benchmarks" / "speed" / "gpu_check.py", monkeypatch)
     monkeypatch.setattr(module, "gpu_tests", lambda *, only_collected: {"only collected": only_collected})

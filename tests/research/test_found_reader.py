@@ -113,10 +113,13 @@ def test_a_run_goes_on_and_ends_with_a_reader(
     assert judged["answerable"] == sum(any(one.spans for one in each.windows) for each in questions)
     assert 0 <= judged["right"] <= 1
     load_span_reader(tmp_path / "run" / FOLDER)
-    given = {"rate": 1e-3, "layers": 2, "teacher": tmp_path / FOLDER, "frozen": 0}
+    given = {"rate": 1e-3, "layers": 2, "teacher": tmp_path / FOLDER, "frozen": 0, "workers": 1}
     train(*paths[:-1], tmp_path / "taught", steps=2, **given)
     (line,) = (tmp_path / "taught" / "log.jsonl").read_text().splitlines()
     assert json.loads(line)["loss"] > 0
+    train(*paths[:-1], tmp_path / "timed", steps=500, rate=1e-3, minutes=1e-9, batch=3)
+    (line,) = (tmp_path / "timed" / "log.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 1
 
 
 def test_a_shorter_reader_keeps_first_and_last_layers_and_agrees_most_with_a_teacher_that_says_the_same() -> None:

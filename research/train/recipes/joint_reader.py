@@ -5,6 +5,7 @@ A run that was stopped continues exactly from where it last saved.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from model.checkpoint.backbones import BertConfig
 from model.checkpoint.weights import WEIGHTS_FILE, read_weights
@@ -150,10 +152,13 @@ def teach(
     save_every: int = 100,
     check: Callable[[int], None] | None = None,
     check_every: int = 1000,
+    workers: int = 0,
+    minutes: float = math.inf,
 ) -> SpanReader:
     """Train to the last step, on a GPU where there is one, continuing from what `out` holds; the reader is written
     there, and returned before it is rounded. `make`: the batch of a step; `teacher`: half of the loss is then the
-    distance to what it says; `check` is called with the step every so many steps."""
+    distance to what it says; `check` is called with the step every so many steps; `workers`: processes that make
+    batches, beside this one; `minutes`: time after which this call ends, and until which the rate falls."""
     for network in (reader, teacher):
         if network is not None:
             network.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -163,21 +168,41 @@ def teach(
     step = resume_state(out / _STATE, trained, optimizer)
     losses: list[float] = []
     began = time.monotonic()
-    while step < run.steps:
+    loader = DataLoader(
+        _Batches(make),
+        batch_size=None,
+        sampler=range(step, run.steps),
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+    )
+    for batch in loader:
         torch.manual_seed(run.seed * 1_000_003 + step)
+        done = max(step / run.steps, (time.monotonic() - began) / (60 * minutes))
         for group in optimizer.param_groups:
-            group["lr"] = run.learning_rate * min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - step / run.steps)
-        losses.append(_step(reader, optimizer, make(step), teacher))
+            group["lr"] = run.learning_rate * min(1.0, (step + 1) / run.warmup) * max(0.03, 1 - done)
+        losses.append(_step(reader, optimizer, batch, teacher))
         step += 1
-        if step % save_every == 0 or step == run.steps:
+        if step % save_every == 0 or step == run.steps or done >= 1:
             save_state(out / _STATE, trained, optimizer, step)
             log_record(out, {"step": step, "loss": fmean(losses), "seconds": round(time.monotonic() - began)})
             losses.clear()
+        if done >= 1:
+            break
         if check is not None and step % check_every == 0 and step < run.steps:
             check(step)
     made = SpanReader(reader.eval(), tokenizer)
     save_reader(made, out)
     return made
+
+
+class _Batches(Dataset[JointBatch]):
+    """The batch of each step."""
+
+    def __init__(self, make: Callable[[int], JointBatch]) -> None:
+        self.make = make
+
+    def __getitem__(self, step: int) -> JointBatch:
+        return self.make(step)
 
 
 def begin(encoder: Path, run: JointRun) -> JointReader:

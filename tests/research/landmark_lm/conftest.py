@@ -11,7 +11,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.sources import Shape, Tokens
 from tests.tiny_model import tiny_model
 
-SHAPE = Shape(passages=4, blocks=4, questions=6, each=2, answer_tokens=12)
+SHAPE = Shape(passages=4, blocks=4, questions=6, each=2, answer_tokens=12, asked_tokens=128)
 WORDS = [
     "the",
     "river",

@@ -4,19 +4,19 @@ import random
 
 import pytest
 import torch
+from torch import Tensor
 
 from model.attention.selection import SelectionPolicy
-from model.checkpoint.landmark_model import LandmarkModel
+from model.checkpoint.backbones import DynamicCache
+from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.inference.generate import answer_logprob
-from research.landmark_lm import loss
-from research.landmark_lm.loss import LandmarkCache, draw_reads, row_loss
+from research.landmark_lm.loss import LandmarkCache, ReadBlocks, Reads, draw_reads, row_loss
 from research.landmark_lm.memories import read_passages
-from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, lay_out
+from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, join, lay_out
 
 TEXT = RowText(
-    "questions",
     [list(range(10, 60)), list(range(60, 90)), list(range(90, 160))],
-    [Asked([1, 2, 3], [40, 41, 42], 0, ((30, 33),)), Asked(list(range(100, 140)), [70, 71], 1, ((10, 12),))],
+    [Asked([1, 2, 3], [40, 41, 42], ((0, 30, 33),)), Asked(list(range(100, 140)), [70, 71], ((1, 10, 12),))],
 )
 
 
@@ -52,7 +52,7 @@ def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: La
     _, said = row_loss(
         lm, row, LandmarkCache(2), gate_share=0.5, sum_share=0.0, most_read=6, rng=_always_all(memory.num_blocks)
     )
-    assert said["words"] == pytest.approx(-torch.cat(expected).mean().item(), abs=1e-4)
+    assert said[0]["words"] == pytest.approx(-torch.cat(expected).mean().item(), abs=1e-4)
 
 
 def test_gradients_reach_what_stored_blocks_were_made_of(lm: LandmarkModel) -> None:
@@ -62,59 +62,75 @@ def test_gradients_reach_what_stored_blocks_were_made_of(lm: LandmarkModel) -> N
     whole.backward()
     landmark_row = lm.backbone.model.embed_tokens.weight.grad[lm.config.landmark_token_id]
     assert landmark_row.abs().sum() > 0
-    assert set(said) == {"words", "right", "sums", "gates", "first"}
+    assert set(said[0]) == {"kind", "words", "right", "sums", "gates", "first"}
 
 
-def test_a_question_reads_its_right_blocks_and_every_second_one_whatever_there_is_in_ascending_order(
+def test_a_question_is_given_its_right_blocks_in_ascending_order_and_every_second_one_chooses(
     lm: LandmarkModel,
 ) -> None:
-    row = laid_out(lm)
-    counts, blind = set(), list[bool]()
+    row, counts = laid_out(lm), set()
     for seed in range(40):
-        reads_QC = draw_reads(row, 6, random.Random(seed))
-        counts.add(reads_QC.shape[1])
-        assert bool((reads_QC.diff() > 0).all()) if reads_QC.shape[1] > 1 else True
-        assert bool((row.document_N[reads_QC] >= 0).all())
-        read_gold_Q = row.gold_QN.gather(1, reads_QC).any(1)
-        assert bool(read_gold_Q[::2].all())
-        blind += read_gold_Q[1::2].tolist()
-    assert {1, 6} <= counts and {True, False} == set(blind)
+        reads = draw_reads(row, 6, random.Random(seed))
+        counts.add(reads.given_QC.shape[1])
+        assert bool((reads.given_QC.diff() > 0).all()) if reads.given_QC.shape[1] > 1 else True
+        assert bool((row.document_N[reads.given_QC] >= 0).all())
+        assert bool(row.gold_QN.gather(1, reads.given_QC).any(1).all())
+        assert reads.choosing_A.tolist() == [1] and reads.taught_F.tolist() == [0]
+    assert {1, 6} <= counts
 
 
-def test_words_of_a_question_that_read_nothing_right_are_not_trained_but_its_choice_is(
-    lm: LandmarkModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loss, "draw_reads", lambda *_: torch.tensor([[0], [0]]))  # right for the first alone
+def test_what_a_question_chooses_is_what_its_prompt_chooses_in_the_product(lm: LandmarkModel) -> None:
+    row, memory, chosen = laid_out(lm), read_passages(lm, TEXT.passages).memory, TEXT.asked[1]
+    policy = SelectionPolicy(top_k=2, voters="group")
+    context = lm.context(reader=memory, policy=policy)
+    lm.encode(torch.tensor([lm.with_landmarks(chosen.prompt)]), context)
+    there = (row.document_N >= 0).nonzero()[:, 0]
 
-    def said(row: Row) -> dict[str, float]:
-        kept, rng = LandmarkCache(0), random.Random(0)
-        return row_loss(lm, row, kept, gate_share=1.0, sum_share=0, most_read=1, rng=rng)[1]
+    reads = Reads(torch.tensor([[0, 1], [0, 1]]), torch.tensor([1]), torch.tensor([0]))
+    asked: list[tuple[int, Tensor]] = []
 
-    both, alone = laid_out(lm), laid_out(lm)
-    alone.targets_QT[1] = IGNORED
-    assert said(both)["words"] == pytest.approx(said(alone)["words"])
-    assert said(both)["gates"] != pytest.approx(said(alone)["gates"])
+    class Watched(ReadBlocks):
+        def read(self, layer: int, ids_BGXS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            asked.append((layer, ids_BGXS))
+            return super().read(layer, ids_BGXS)
+
+    cache = DynamicCache()
+    lm.fill_cache(row.ids_PT, lm.context(valid_BK=row.valid_PT), cache)
+    keys, values = ({y: cached(cache, y)[part].unflatten(2, (-1, 32)) for y in (1, 2)} for part in (0, 1))
+    lm.encode(row.windows_QT, lm.context(reader=Watched(keys, values, row, reads, None), policy=policy))
+    assert [layer for layer, _ in asked] == [1, 2]
+    for (_, ids_QGXS), selection in zip(asked, context.selections, strict=True):
+        assert ids_QGXS[0].unique().tolist() == [0, 1]
+        assert torch.equal(ids_QGXS[1, :, 0], there[selection.ids_BHQS[0, :: lm.num_heads // lm.num_kv_heads, 0]])
+
+
+def test_rows_are_joined_and_a_document_that_stands_in_two_is_kept_once(lm: LandmarkModel) -> None:
+    one = RowText(TEXT.passages, TEXT.asked, [5, 6, 7])
+    other = RowText([list(range(20, 50)), list(range(10, 60))], [*TEXT.asked[::-1]], [8, 5])
+    row = join([one, other])
+    assert row.documents == [5, 6, 7, 8] and row.passages == [*TEXT.passages, other.passages[0]]
+    assert [asked.places for asked in row.asked] == [((0, 30, 33),), ((1, 10, 12),), ((3, 30, 33),)]
 
 
 def test_the_log_sum_exp_teacher_is_at_rest_where_landmarks_carry_it(lm: LandmarkModel) -> None:
     """With all keys zero every landmark's logit is 0 and every sum is the logarithm of the block's length."""
     for layer in lm.backbone.model.layers:
         layer.self_attn.k_proj.weight.data.zero_()
-    text = RowText("questions", [list(range(10, 41))], [Asked([1, 2], [3], 0, ((0, 1),))])
+    text = RowText([list(range(10, 41))], [Asked([1, 2], [3], ((0, 0, 1),))])
     _, said = row_loss(
         lm, laid_out(lm, text), LandmarkCache(2), gate_share=0, sum_share=1.0, most_read=1, rng=random.Random(0)
     )
-    assert said["sums"] == pytest.approx(torch.tensor(31.0).log().item() - 0.5, abs=1e-4)  # Huber's distance
+    assert said[0]["sums"] == pytest.approx(torch.tensor(31.0).log().item() - 0.5, abs=1e-4)  # Huber's distance
 
 
 def test_landmarks_of_earlier_rows_compete(lm: LandmarkModel) -> None:
     kept = LandmarkCache(2)
     row = laid_out(lm)
-    other = laid_out(lm, RowText("text", [list(range(5, 100))] * 2, TEXT.asked, [7, 8]))
+    other = laid_out(lm, RowText([list(range(5, 100))] * 2, TEXT.asked, [7, 8]))
     gates = []
     for one in (row, other, row):
         _, said = row_loss(lm, one, kept, gate_share=1.0, sum_share=0, most_read=4, rng=random.Random(0))
-        gates.append(said["gates"])
+        gates.append(said[0]["gates"])
     assert gates[2] > gates[0]
 
 

@@ -13,7 +13,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.lora import adapt, train_all
 from research.landmark_lm.rows import Asked, RowText
 from research.landmark_lm.sources import Mixture, Source, Tokens, open_sources
-from research.landmark_lm.training import Settings, rate_at, train
+from research.landmark_lm.training import Progress, Settings, rate_at, train
 from tests.research.landmark_lm.conftest import SHAPE
 from tests.tiny_model import tiny_model
 
@@ -34,10 +34,10 @@ class OneRow:
             raise KeyboardInterrupt
         passages = [list(b"the key of Anna is 17 today"), list(b"the key of Peter is 42 today")]
         asked = [
-            Asked(self.tokens.prompt("Anna"), self.tokens.answer("17"), 0, ((19, 21),)),
-            Asked(self.tokens.prompt("Peter"), self.tokens.answer("42"), 1, ((20, 22),)),
+            Asked(self.tokens.prompt("Anna"), self.tokens.answer("17"), ((0, 19, 21),)),
+            Asked(self.tokens.prompt("Peter"), self.tokens.answer("42"), ((1, 20, 22),)),
         ]
-        return RowText("questions", passages, asked)
+        return RowText(passages, asked)
 
 
 def fresh(rank: int = 4) -> tuple[LandmarkModel, dict[str, nn.Parameter]]:
@@ -110,16 +110,27 @@ def test_weights_of_another_rank_are_refused(tmp_path: Path) -> None:
 
 def test_the_rate_rises_and_falls_to_a_tenth() -> None:
     settings = Settings(rate=1.0, warmup=10, steps=110)
-    rates = [rate_at(step, settings) for step in range(110)]
-    assert rates[0] == pytest.approx(0.1) and max(rates) == rates[10] == pytest.approx(1.0)
+    rates = [rate_at(Progress(step), settings) for step in range(110)]
+    assert rates[0] == pytest.approx(0.1) and max(rates) == rates[9] == pytest.approx(1.0)
     assert rates[-1] == pytest.approx(0.1, abs=1e-3)
+    timed = Settings(rate=1.0, warmup=10, minutes=2)
+    assert rate_at(Progress(50, seconds=60), timed) == pytest.approx(0.55)
+    assert rate_at(Progress(50, seconds=130), timed) == pytest.approx(0.1)
 
 
 def test_made_rows_come_first() -> None:
     rng = random.Random(0)
-    early, late = ([Mixture(0.8, 0.1).draw(done, rng) for _ in range(2000)] for done in (0.0, 1.0))
+    early, late = ([Mixture(0.8, 0.1).draw(done, 1, rng)[0] for _ in range(2000)] for done in (0.0, 1.0))
     made = [sum(kind in ("passkeys", "copying") for kind in kinds) / 2000 for kinds in (early, late)]
     assert made == pytest.approx([0.8, 0.1], abs=0.05)
+
+
+def test_passkeys_stand_in_one_row_of_a_step_at_most() -> None:
+    rng = random.Random(0)
+    steps = [Mixture(0.4, 0.4).draw(0.5, 4, rng) for _ in range(500)]
+    assert {len(kinds) for kinds in steps} == {4}
+    assert sum(kinds.count("passkeys") for kinds in steps) / 500 == pytest.approx(0.8, abs=0.06)
+    assert max(kinds.count("passkeys") for kinds in steps) == 1
 
 
 @pytest.mark.parametrize("kind", ["questions", "passkeys", "copying", "text"])
@@ -131,12 +142,13 @@ def test_every_kind_of_row_asks_for_what_stands_in_its_gold_passage(
         row = source.draw(random.Random(seed))
         assert row.asked and all(0 < len(passage) <= tokens.room for passage in row.passages)
         for asked in row.asked:
+            assert asked.kind == kind
             if kind == "text":
-                assert not asked.prompt and len(asked.answer) == 96
+                assert not asked.prompt and len(asked.answer) == 31
+                assert [passage for passage, _, _ in asked.places] == list(range(len(row.passages)))
                 continue
-            assert asked.passage is not None
-            ((first, last),) = asked.places
-            held, said = lm.decode(row.passages[asked.passage][first:last]), lm.decode(asked.answer[:-1])
+            ((passage, first, last),) = asked.places
+            held, said = lm.decode(row.passages[passage][first:last]), lm.decode(asked.answer[:-1])
             if kind == "passkeys":
                 said = said.removeprefix("The pass key is ")
             assert said.strip() in held
