@@ -16,7 +16,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import add_landmark_token, load_backbone
 from research.landmark_lm.block_sizes import compare
 from research.landmark_lm.evaluation import Amounts, evaluate
-from research.landmark_lm.export import export_adapter
+from research.landmark_lm.export import export_adapter, shrink_adapter
 from research.landmark_lm.lora import adapt, train_all
 from research.landmark_lm.report import write_report
 from research.landmark_lm.sources import Mixture, Shape, Tokens, open_sources
@@ -164,6 +164,16 @@ def check(
         figures[name] = line
         (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     typer.echo(write_report(folder, figures))
+
+
+@app.command()
+def shrink(
+    model: Annotated[Path, typer.Argument(help="Folder of an adapter, such as RUN/model.")],
+    out: Annotated[Path, typer.Argument(help="Folder that is to be made.")],
+    rank: Annotated[int, typer.Option(help="Of the adapter that is written.")] = 16,
+) -> None:
+    """Write an adapter with a lower rank: training wants a high one, what it learned mostly does not."""
+    typer.echo(f"At least {shrink_adapter(model, out, rank):.3f} of every change's squares are kept.")
 
 
 @app.command("blocks")

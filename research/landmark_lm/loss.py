@@ -89,8 +89,9 @@ class ReadBlocks:
         head_G11 = torch.arange(self._groups, device=ids_BGXS.device)[:, None, None]
         place = (ids_BGXS // self._per_passage * self._groups + head_G11) * self._per_passage
         place = place + ids_BGXS % self._per_passage
-        held: Tensor = nn.functional.embedding(place, kv_PGWLD.flatten(0, 2).flatten(1))
-        return held.unflatten(-1, kv_PGWLD.shape[-2:])
+        flat = nn.functional.embedding(place, kv_PGWLD.flatten(0, 2).flatten(1))
+        kv_BGXSLD: Tensor = flat.unflatten(-1, kv_PGWLD.shape[-2:])
+        return kv_BGXSLD
 
     def _distance(self, layer: int, queries_QGRD: Tensor, reads_QC: Tensor) -> Tensor:
         """Mean Huber distance of landmark logits from the log-sum-exp of their blocks, for queries in the frame of

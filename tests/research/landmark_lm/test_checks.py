@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.adapter import Base
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import load_backbone
 from research.landmark_lm.evaluation import Amounts, answer, evaluate
-from research.landmark_lm.export import export_adapter
+from research.landmark_lm.export import export_adapter, shrink_adapter
 from research.landmark_lm.lora import adapt
 from research.landmark_lm.memories import PartOfMemory, landmark_votes, read_passages
 from research.landmark_lm.report import Point, read_curve, tokens_until, write_report
@@ -69,6 +70,23 @@ def test_a_trained_adapter_answers_in_the_product_as_it_did_in_training(lm: Land
         hidden = [model.encode(ids, model.context()) for model in (loaded, lm)]
     torch.testing.assert_close(*hidden, atol=1e-4, rtol=1e-4)
     assert answer(loaded, "who?", None, SelectionPolicy()) == answer(lm, "who?", None, SelectionPolicy())
+
+
+def test_an_adapter_of_a_lower_rank_is_the_nearest_one(tmp_path: Path) -> None:
+    low = {"0.q_proj.a": torch.randn(2, 9), "0.q_proj.b": torch.randn(7, 2), "landmark": torch.randn(9)}
+    # The same product written with a higher rank, and one that no low rank holds.
+    mixed = torch.randn(5, 2)
+    held = low | {"0.q_proj.a": mixed @ low["0.q_proj.a"], "0.q_proj.b": low["0.q_proj.b"] @ torch.linalg.pinv(mixed)}
+    held |= {"1.q_proj.a": torch.eye(5, 9), "1.q_proj.b": torch.eye(7, 5)}
+    (tmp_path / "high").mkdir()
+    (tmp_path / "high" / "config.json").write_text("{}")
+    save_file(held, tmp_path / "high" / "adapter.safetensors")
+    assert shrink_adapter(tmp_path / "high", tmp_path / "low", 2) == pytest.approx(2 / 5)
+    kept = load_file(tmp_path / "low" / "adapter.safetensors")
+    assert kept["0.q_proj.a"].shape == (2, 9) and (tmp_path / "low" / "config.json").is_file()
+    product = low["0.q_proj.b"] @ low["0.q_proj.a"]
+    torch.testing.assert_close(kept["0.q_proj.b"] @ kept["0.q_proj.a"], product, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(kept["landmark"], low["landmark"])
 
 
 def test_the_curve_tells_how_many_tokens_a_loss_would_take(tmp_path: Path) -> None:
