@@ -233,12 +233,11 @@ def train(
     workers: int = 0,
     minutes: float = math.inf,
     save_every: int = 100,
-    dropout: float = 0.0,
 ) -> SpanReader:
-    """Writes OUT/reader and returns it, its weights not rounded; the state is saved every hundred steps. `reader`: a
-    folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights. `layers`: see
-    `shortened`. `teacher`: folder of a reader with the same vocabulary; half of the loss is then the distance to what
-    it says."""
+    """Writes OUT/reader and returns it, its weights not rounded; for `workers`, `minutes` and `save_every` see `teach`.
+    `reader`: a folder of one, or of an encoder that becomes one. `frozen`: lowest layers that keep their weights.
+    `layers`: see `shortened`. `teacher`: folder of a reader with the same vocabulary; half of the loss is then the
+    distance to what it says."""
     run = JointRun(
         sources=SOURCES,
         batch=10 * batch // BATCH,
@@ -376,7 +375,6 @@ def main() -> None:
     three.add_argument("--workers", type=int, default=0, help="processes that make batches, beside this one")
     three.add_argument("--minutes", type=float, default=math.inf, help="time after which the run ends, if sooner")
     three.add_argument("--save-every", type=int, default=100, help="steps between two states of the run")
-    three.add_argument("--dropout", type=float, default=0.0, help="of hidden states, for runs of several epochs")
     three.add_argument("--most", type=int, help="found questions")
     three.add_argument("--judged", type=Path, help="what `find --untaught` wrote")
     for each in (one, two, three):
@@ -385,19 +383,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        named = (
-            "steps",
-            "rate",
-            "most",
-            "frozen",
-            "mix",
-            "layers",
-            "teacher",
-            "batch",
-            "workers",
-            "minutes",
-            "save_every",
-        )
+        named = ("steps", "rate", "most", "frozen", "mix", "layers", "teacher")
+        named += ("batch", "workers", "minutes", "save_every")
         made = train(*paths, **{name: getattr(given, name) for name in named})
         if given.judged:
             log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})

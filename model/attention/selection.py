@@ -153,7 +153,8 @@ def top_blocks(votes: Tensor, k: int, *, tolerance: Tensor | float = 0.0) -> Ten
     if k >= count:
         return torch.arange(count, device=votes.device).expand(*votes.shape[:-1], count)
     order = torch.arange(count, dtype=torch.int32, device=votes.device)
-    over = votes - votes.topk(k).values[..., -1:]  # one difference for both: a rounded sum could leave a vote neither
+    # One difference for both: a rounded sum could leave a vote neither above nor tied.
+    over = votes - votes.topk(k).values[..., -1:]
     above, tied = over > tolerance, over.abs() <= tolerance
     ranked = torch.where(above, order + count, torch.where(tied, order, -1)).topk(k).values
     return (ranked % count).long().sort(-1).values

@@ -85,7 +85,7 @@ class ReadBlocks:
         return keys, values, self._row.lengths_N[ids_BGXS]
 
     def _blocks(self, kv_PGWLD: Tensor, ids_BGXS: Tensor) -> Tensor:
-        """kv_BGXSLD. An embedding's gradient is summed in float32, that of an indexed tensor in its own dtype."""
+        """kv_BGXSLD, by one gather: blocks are the rows of an embedding."""
         head_G11 = torch.arange(self._groups, device=ids_BGXS.device)[:, None, None]
         place = (ids_BGXS // self._per_passage * self._groups + head_G11) * self._per_passage
         place = place + ids_BGXS % self._per_passage
@@ -230,11 +230,12 @@ def draw_reads(row: Row, most: int, rng: random.Random) -> Reads:
     given = []
     for gold_N in row.gold_QN:
         gold = gold_N.nonzero()[:, 0].tolist()
-        chosen = rng.sample(gold, min(len(gold), max(1, count // 2), count))
-        others = [n for n in rng.sample(there, min(len(there), 2 * count + len(gold))) if n not in set(gold)]
-        chosen += others[: count - len(chosen)]
-        chosen += [n for n in there if n not in set(chosen)][: count - len(chosen)]
-        given.append(sorted(chosen))
+        chosen = rng.sample(gold, min(len(gold), max(1, count // 2)))
+        others = rng.sample(there, min(len(there), count + len(gold)))
+        others = [
+            n for n in sorted(others, key=gold.__contains__) if n not in chosen
+        ]  # right ones where no other is left
+        given.append(sorted(chosen + others[: count - len(chosen)]))
     numbers = torch.arange(len(given))
     return Reads(torch.tensor(given), numbers[1::2], numbers[::2][:TAUGHT])
 
