@@ -383,8 +383,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         paths = (given.found, given.sets, given.data, given.reader, given.out)
-        named = ("steps", "rate", "most", "frozen", "mix", "layers", "teacher")
-        named += ("batch", "workers", "minutes", "save_every")
+        named = ["steps", "rate", "most", "frozen", "mix", "layers", "teacher"]
+        named += ["batch", "workers", "minutes", "save_every"]
         made = train(*paths, **{name: getattr(given, name) for name in named})
         if given.judged:
             log_record(given.out, {"questions": given.most, "judged": judge(made, read_found(given.judged))})
