@@ -177,4 +177,5 @@ def test_a_taken_port_and_an_open_address_are_refused_in_one_line(
 
 def test_a_server_that_is_told_to_stop_ends_cleanly(server: tuple[subprocess.Popen, str]) -> None:
     server[0].send_signal(signal.SIGTERM)
-    assert server[0].wait(timeout=20) in (0, -signal.SIGTERM)
+    # Told so while it starts, it first finishes what it is importing and loading, which a busy machine makes long.
+    assert server[0].wait(timeout=120) in (0, -signal.SIGTERM)
