@@ -17,7 +17,6 @@ from starlette.routing import Mount
 from app import version
 from app.api import (
     bundles,
-    dependencies,
     documents,
     errors,
     folders,
@@ -87,24 +86,27 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
 
     app = _bare_app(lifespan)
     errors.install(app)
-    app.state.library, app.state.preferences = library, PreferenceFolder(library.replicas.blobs)
-    app.state.readiness, app.state.ask_queue, app.state.changes = readiness, ask_queue, changes  # for the server's end
-    dependencies.add_routes(
-        app,
-        machine.sign_in_router(authenticator, sign_on.title if sign_on else ""),
-        operations.router(library, readiness, metrics),
-        documents.router(uploads),
-        bundles.router(uploads),
-        questions.router(ask_queue),
-        changing.router(changes, uploads),
-        folders.router(settings),
-        machine.router(settings),
-        machine.account_router(accounts, authenticator, sign_on),
-        writer_choice.router(settings),
-        startup.router(settings, accounts, changes, sign_on),
-        *single_sign_on.routers(sign_on, authenticator),
-        openai_endpoint.router(ask_queue),
-    )
+    app.state.library, app.state.settings, app.state.accounts = library, settings, accounts
+    app.state.preferences = PreferenceFolder(library.replicas.blobs)
+    app.state.authenticator, app.state.sign_on = authenticator, sign_on
+    app.state.uploads, app.state.bundles = uploads, bundles.Bundles()
+    app.state.ask_queue, app.state.changes = ask_queue, changes
+    app.state.readiness, app.state.metrics = readiness, metrics
+    for part in (
+        machine.sign_in_routes,
+        operations.routes,
+        documents.routes,
+        bundles.routes,
+        questions.routes,
+        changing.routes,
+        folders.routes,
+        machine.routes,
+        writer_choice.routes,
+        startup.routes,
+        *((single_sign_on.routes, single_sign_on.account_routes) if sign_on else ()),
+        openai_endpoint.routes,
+    ):
+        app.router.routes.extend(part.routes)  # as they are: `include_router` would analyse each of them again
     _add_pages(app)
     app.mount("/mcp", tools_app)
     if page:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, File, Form, UploadFile
+from fastapi import File, Form, UploadFile
 from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
-from app.api.dependencies import Person, RequestLibrary, api_routes
+from app.api.dependencies import Person, RequestLibrary, api_routes, shared
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.uploads import Uploads, shown_name
+from app.api.uploads import ServerUploads, Uploads, shown_name
 from app.limits.fair_queue import FairQueue, QueueFull
 from retrieval.errors import NotFound
 from retrieval.library import Library
@@ -31,42 +31,19 @@ AT_ONCE, EACH_WAITING = 2, 2
 T = TypeVar("T")
 
 
-def router(uploads: Uploads) -> APIRouter:
-    routes = api_routes("bundles")
-    queue = FairQueue("cairn-bundle", at_once=AT_ONCE, each_waiting=EACH_WAITING)
-    exports = _Exports()
-
-    @routes.get("/bundle", response_class=FileResponse)
-    async def export(library: RequestLibrary, person: Person, collection_id: str = "") -> FileResponse:
-        """All ready documents that may be read, or those of a collection, with their memory, in one file."""
-        exports.begin(person)
-        try:
-            name, path = await _in_turn(queue, person, lambda: _written(library, uploads, collection_id))
-        except BaseException:
-            exports.end(person)
-            raise
-        after = BackgroundTask(exports.end, person, path)
-        return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=after)
-
-    @routes.post("/bundle")
-    async def import_(
-        library: RequestLibrary,
-        person: Person,
-        file: Annotated[UploadFile, File()],
-        collection: Annotated[str | None, Form(max_length=200)] = None,
-    ) -> Plain:
-        """Take in the documents of such a file without reading them again; the whole file is checked first.
-        `collection`: a name, made if new; by itself each goes into the one that it was in."""
-        return {"documents": await _in_turn(queue, person, lambda: _taken_in(library, uploads, file, collection))}
-
-    return routes
-
-
-class _Exports:
-    """The users whose export is being written or sent. One each: slow clients would fill the disk with them."""
+class Bundles:
+    """Takes turns. Of each user one export is written or sent at a time: slow clients would fill the disk with them."""
 
     def __init__(self) -> None:
+        self._queue = FairQueue("cairn-bundle", at_once=AT_ONCE, each_waiting=EACH_WAITING)
         self._lock, self._people = threading.Lock(), set[str]()
+
+    async def in_turn(self, person: str, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wrap_future(self._queue.submit(person, work))
+        except QueueFull:
+            message = "Too many libraries are on their way in or out. Try again shortly."
+            raise Refused(429, "too_many_bundles", message, 30) from None
 
     def begin(self, person: str) -> None:
         """Raises Refused for a second one."""
@@ -82,12 +59,41 @@ class _Exports:
             self._people.discard(person)
 
 
-async def _in_turn(queue: FairQueue, person: str, work: Callable[[], T]) -> T:
+ServerBundles = Annotated[Bundles, shared("bundles")]
+routes = api_routes("bundles")
+
+
+@routes.get("/bundle", response_class=FileResponse)
+async def export(
+    library: RequestLibrary,
+    person: Person,
+    bundles: ServerBundles,
+    uploads: ServerUploads,
+    collection_id: str = "",
+) -> FileResponse:
+    """All ready documents that may be read, or those of a collection, with their memory, in one file."""
+    bundles.begin(person)
     try:
-        return await asyncio.wrap_future(queue.submit(person, work))
-    except QueueFull:
-        message = "Too many libraries are on their way in or out. Try again shortly."
-        raise Refused(429, "too_many_bundles", message, 30) from None
+        name, path = await bundles.in_turn(person, lambda: _written(library, uploads, collection_id))
+    except BaseException:
+        bundles.end(person)
+        raise
+    after = BackgroundTask(bundles.end, person, path)
+    return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=after)
+
+
+@routes.post("/bundle")
+async def import_(
+    library: RequestLibrary,
+    person: Person,
+    bundles: ServerBundles,
+    uploads: ServerUploads,
+    file: Annotated[UploadFile, File()],
+    collection: Annotated[str | None, Form(max_length=200)] = None,
+) -> Plain:
+    """Take in the documents of such a file without reading them again; the whole file is checked first.
+    `collection`: a name, made if new; by itself each goes into the one that it was in."""
+    return {"documents": await bundles.in_turn(person, lambda: _taken_in(library, uploads, file, collection))}
 
 
 def _written(library: Library, uploads: Uploads, collection_id: str) -> tuple[str, Path]:

@@ -18,14 +18,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from contextlib import aclosing, contextmanager, suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import Depends, Header, Query
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.dependencies import Person, RequestLibrary, api_routes
+from app.api.dependencies import Person, RequestLibrary, api_routes, shared
 from app.api.errors import Refused
-from app.api.uploads import Uploads
+from app.api.uploads import ServerUploads, Uploads
 from retrieval.library import Library
 from retrieval.replicas import Replicas
 from retrieval.types.records import Job
@@ -136,25 +136,29 @@ def _files(library: Library, uploads: Uploads) -> tuple[str, Sequence[Job], bool
     return json.dumps(shown, separators=(",", ":")), jobs, busy
 
 
-def router(changes: Changes, uploads: Uploads) -> APIRouter:
-    routes = api_routes()
+ServerChanges = Annotated[Changes, shared("changes")]
+routes = api_routes()
 
-    async def room(person: Person) -> AsyncIterator[None]:
-        with changes.admitted(person):
-            yield
 
-    @routes.get("/events", tags=["machine"], response_class=EventSourceResponse, dependencies=[Depends(room)])
-    async def events(
-        library: RequestLibrary, last_event_id: Annotated[str, Header(max_length=64)] = "", seen: Seen = ""
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Events: `files` (waiting files and jobs, whenever they change) and `library` (documents or collections may
-        have changed, since what `seen` names: an event, or the answer of `/first`). The stream ends after half a
-        minute: open the next one, as browsers do by themselves."""
-        async with aclosing(changes.stream(library, uploads, last_event_id or seen)) as stream:
-            async for event in stream:
-                yield event
+async def room(person: Person, changes: ServerChanges) -> AsyncIterator[None]:
+    with changes.admitted(person):
+        yield
 
-    return routes
+
+@routes.get("/events", tags=["machine"], response_class=EventSourceResponse, dependencies=[Depends(room)])
+async def events(
+    library: RequestLibrary,
+    changes: ServerChanges,
+    uploads: ServerUploads,
+    last_event_id: Annotated[str, Header(max_length=64)] = "",
+    seen: Seen = "",
+) -> AsyncIterator[ServerSentEvent]:
+    """Events: `files` (waiting files and jobs, whenever they change) and `library` (documents or collections may
+    have changed, since what `seen` names: an event, or the answer of `/first`). The stream ends after half a
+    minute: open the next one, as browsers do by themselves."""
+    async with aclosing(changes.stream(library, uploads, last_event_id or seen)) as stream:
+        async for event in stream:
+            yield event
 
 
 class NotifyChanges:

@@ -11,7 +11,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import Field
 
-from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
+from app.api.dependencies import (
+    OwnPreferences,
+    RequestLibrary,
+    ServerAccounts,
+    ServerAuthenticator,
+    ServerSettings,
+    ServerSignOn,
+    api_routes,
+)
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.api.questions import MAX_QUESTION_LENGTH
@@ -51,24 +59,25 @@ class PasswordChange(Body):
     new: str = Field(max_length=1024)
 
 
-def router(settings: Settings) -> APIRouter:
-    routes = api_routes()
+routes = api_routes()
+sign_in_routes = APIRouter(include_in_schema=False)
 
-    @routes.get("/machine", tags=["machine"])
-    def machine(library: RequestLibrary) -> Plain:
-        """What this machine and this library can do, and what is wrong."""
-        return library.maintenance.doctor()
 
-    @routes.get("/preferences", tags=["machine"])
-    def read(preferences: OwnPreferences) -> Plain:
-        """How questions are put when a request does not say, and what uploads may be."""
-        return described_preferences(preferences, settings)
+@routes.get("/machine", tags=["machine"])
+def machine(library: RequestLibrary) -> Plain:
+    """What this machine and this library can do, and what is wrong."""
+    return library.maintenance.doctor()
 
-    @routes.patch("/preferences", tags=["machine"])
-    def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
-        return preferences.change(**change.model_dump(exclude_unset=True)).model_dump()
 
-    return routes
+@routes.get("/preferences", tags=["machine"])
+def read(preferences: OwnPreferences, settings: ServerSettings) -> Plain:
+    """How questions are put when a request does not say, and what uploads may be."""
+    return described_preferences(preferences, settings)
+
+
+@routes.patch("/preferences", tags=["machine"])
+def change(preferences: OwnPreferences, change: PreferenceChange) -> Plain:
+    return preferences.change(**change.model_dump(exclude_unset=True)).model_dump()
 
 
 def described_preferences(preferences: PreferenceFile, settings: Settings) -> Plain:
@@ -101,82 +110,86 @@ def described_account(library: Library, accounts: Accounts, sign_on: SignOn | No
     return plain
 
 
-def account_router(accounts: Accounts, authenticator: Authenticator, sign_on: SignOn | None = None) -> APIRouter:
-    routes = api_routes()
-
-    @routes.get("/account", tags=["account"])
-    def account(library: RequestLibrary) -> Plain:
-        """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts;
-        `single_sign_on`, where it is configured, says how the account is linked to it, and the person's groups."""
-        return described_account(library, accounts, sign_on)
-
-    @routes.post("/account/password", status_code=204, tags=["account"])
-    async def change_password(library: RequestLibrary, change: PasswordChange, request: Request) -> None:
-        """Another password for whoever is signed in. All sessions of theirs end, this one too."""
-        if library.principal.user_id is None:
-            raise Refused(404, "not_found", "There are no accounts here.")
-        try:
-            name, client = library.principal.name, client_of(request)
-            checked = await authenticator.in_background(authenticator.check_password, name, change.old, client)
-            account = await asyncio.wrap_future(checked)
-        except WrongPassword:
-            raise Refused(403, "wrong_password", "This is not your current password.") from None
-        except TooManyAttempts as wait:
-            raise Refused(
-                429, "too_many_attempts", "Too many wrong attempts. Wait a moment.", wait.wait_seconds
-            ) from None
-        hashed = await run_in_threadpool(hash_password, change.new)
-        await run_in_threadpool(accounts.set_password_hash, account, hashed)
-
-    return routes
+@routes.get("/account", tags=["account"])
+def account(library: RequestLibrary, accounts: ServerAccounts, sign_on: ServerSignOn) -> Plain:
+    """Who is signed in, and with whom collections can be shared. `name` is empty while there are no accounts;
+    `single_sign_on`, where it is configured, says how the account is linked to it, and the person's groups."""
+    return described_account(library, accounts, sign_on)
 
 
-def sign_in_router(authenticator: Authenticator, sign_on_title: str = "") -> APIRouter:
-    """The routes of signing in and out. `sign_on_title`: the name of single sign-on; "" without it."""
-    routes = APIRouter(include_in_schema=False)
-
-    @routes.get("/login")
-    async def sign_in_page() -> Response:
-        return await authenticator.in_background(login_page, authenticator, sign_on_title)
-
-    @routes.post("/login")
-    async def log_in(
-        request: Request,
-        password: Annotated[str, Form(max_length=1024)] = "",
-        name: Annotated[str, Form(max_length=200)] = "",
-    ) -> Response:
-        try:
-            begun = await authenticator.in_background(authenticator.log_in, password, client_of(request), name)
-            session = await asyncio.wrap_future(begun)
-        except WrongPassword:
-            log.warning("a wrong password, from %s", client_of(request))
-            return await authenticator.in_background(login_page, authenticator, sign_on_title, WRONG, 401)
-        except TooManyAttempts as wait:
-            log.warning("too many wrong passwords, from %s", client_of(request))
-            page = await authenticator.in_background(login_page, authenticator, sign_on_title, TOO_MANY, 429)
-            page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
-            return page
-        entered = await authenticator.in_background(authenticator.principal_of_session, session)
-        log.info("%s signed in, from %s", entered.name if entered and entered.name else "somebody", client_of(request))
-        response = RedirectResponse("/", status_code=303)
-        set_session(response, session, request, SESSION_SECONDS)
-        return response
-
-    @routes.post("/logout")
-    async def log_out(request: Request) -> Response:
-        await authenticator.in_background(authenticator.log_out, request.cookies.get(SESSION_COOKIE, ""))
-        response = RedirectResponse("/login", status_code=303)
-        response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
-        return response
-
-    return routes
+@routes.post("/account/password", status_code=204, tags=["account"])
+async def change_password(
+    library: RequestLibrary,
+    accounts: ServerAccounts,
+    authenticator: ServerAuthenticator,
+    change: PasswordChange,
+    request: Request,
+) -> None:
+    """Another password for whoever is signed in. All sessions of theirs end, this one too."""
+    if library.principal.user_id is None:
+        raise Refused(404, "not_found", "There are no accounts here.")
+    try:
+        name, client = library.principal.name, client_of(request)
+        checked = await authenticator.in_background(authenticator.check_password, name, change.old, client)
+        account = await asyncio.wrap_future(checked)
+    except WrongPassword:
+        raise Refused(403, "wrong_password", "This is not your current password.") from None
+    except TooManyAttempts as wait:
+        raise Refused(429, "too_many_attempts", "Too many wrong attempts. Wait a moment.", wait.wait_seconds) from None
+    hashed = await run_in_threadpool(hash_password, change.new)
+    await run_in_threadpool(accounts.set_password_hash, account, hashed)
 
 
-def login_page(authenticator: Authenticator, sign_on_title: str, problem: str = "", status: int = 200) -> HTMLResponse:
+@sign_in_routes.get("/login")
+async def sign_in_page(authenticator: ServerAuthenticator, sign_on: ServerSignOn) -> Response:
+    return await authenticator.in_background(login_page, authenticator, sign_on)
+
+
+@sign_in_routes.post("/login")
+async def log_in(
+    request: Request,
+    authenticator: ServerAuthenticator,
+    sign_on: ServerSignOn,
+    password: Annotated[str, Form(max_length=1024)] = "",
+    name: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    try:
+        begun = await authenticator.in_background(authenticator.log_in, password, client_of(request), name)
+        session = await asyncio.wrap_future(begun)
+    except WrongPassword:
+        log.warning("a wrong password, from %s", client_of(request))
+        return await authenticator.in_background(login_page, authenticator, sign_on, WRONG, 401)
+    except TooManyAttempts as wait:
+        log.warning("too many wrong passwords, from %s", client_of(request))
+        page = await authenticator.in_background(login_page, authenticator, sign_on, TOO_MANY, 429)
+        page.headers["Retry-After"] = str(max(1, round(wait.wait_seconds)))
+        return page
+    entered = await authenticator.in_background(authenticator.principal_of_session, session)
+    log.info("%s signed in, from %s", entered.name if entered and entered.name else "somebody", client_of(request))
+    response = RedirectResponse("/", status_code=303)
+    set_session(response, session, request, SESSION_SECONDS)
+    return response
+
+
+@sign_in_routes.post("/logout")
+async def log_out(request: Request, authenticator: ServerAuthenticator) -> Response:
+    await authenticator.in_background(authenticator.log_out, request.cookies.get(SESSION_COOKIE, ""))
+    response = RedirectResponse("/login", status_code=303)
+    response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def login_page(
+    authenticator: Authenticator, sign_on: SignOn | None, problem: str = "", status: int = 200
+) -> HTMLResponse:
+    """`sign_on`: single sign-on, offered by its name."""
     has_accounts, has_password = authenticator.has_accounts, authenticator.has_password
     if problem == WRONG:
         problem = WRONG_OF_TWO if has_accounts else WRONG if has_password else WRONG_TOKEN
     page = TEMPLATES.get_template("login.html").render(
-        has_accounts=has_accounts, has_password=has_password, problem=problem, sign_on=sign_on_title
+        has_accounts=has_accounts,
+        has_password=has_password,
+        problem=problem,
+        sign_on=sign_on.title if sign_on else "",
     )
     return HTMLResponse(page, status_code=status, headers={"Cache-Control": "no-store"})

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.questions import MAX_QUESTION_LENGTH, AskQueue, AskRequest, EarlierTurn, Within, room_in
+from app.api.questions import MAX_QUESTION_LENGTH, AskRequest, EarlierTurn, ServerQueue, Within, room
 from app.exports.answers import written_row
 from app.preferences import MAX_ANSWER_TOKENS
 from retrieval.library import Library
@@ -59,37 +59,40 @@ class ChatRequest(BaseModel):
     max_completion_tokens: int | None = Field(None, ge=1)
 
 
-def router(ask_queue: AskQueue) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["as a model"])
+routes = APIRouter(prefix="/v1", tags=["as a model"])
 
-    @routes.get("/models")
-    def models(library: RequestLibrary) -> Plain:
-        """`cairn`, and one for each collection."""
-        names = [MODEL, *(f"{MODEL}/{one.name}" for one in library.collections.list())]
-        return {
-            "object": "list",
-            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "cairn"} for name in names],
-        }
 
-    @routes.post("/chat/completions", dependencies=[Depends(room_in(ask_queue))])
-    async def complete(
-        library: RequestLibrary, person: Person, request: ChatRequest, preferences: OwnPreferences
-    ) -> Response:
-        """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
-        question = await run_in_threadpool(_question, library, request)
-        stream = ask_queue.stream(person, library, question, preferences.current)
-        events, completion = _events(stream), _Completion(request.model)
-        if request.stream:
-            return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
-        answer: dict[str, Any] = {}
-        async for name, payload in events:
-            if name == "error":
-                return JSONResponse(_error(payload), status_code=502)
-            if name == "answer":
-                answer = payload
-        return JSONResponse(completion.whole(Answer.from_dict(answer)))
+@routes.get("/models")
+def models(library: RequestLibrary) -> Plain:
+    """`cairn`, and one for each collection."""
+    names = [MODEL, *(f"{MODEL}/{one.name}" for one in library.collections.list())]
+    return {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "cairn"} for name in names],
+    }
 
-    return routes
+
+@routes.post("/chat/completions", dependencies=[Depends(room)])
+async def complete(
+    library: RequestLibrary,
+    person: Person,
+    ask_queue: ServerQueue,
+    request: ChatRequest,
+    preferences: OwnPreferences,
+) -> Response:
+    """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
+    question = await run_in_threadpool(_question, library, request)
+    stream = ask_queue.stream(person, library, question, preferences.current)
+    events, completion = _events(stream), _Completion(request.model)
+    if request.stream:
+        return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
+    answer: dict[str, Any] = {}
+    async for name, payload in events:
+        if name == "error":
+            return JSONResponse(_error(payload), status_code=502)
+        if name == "answer":
+            answer = payload
+    return JSONResponse(completion.whole(Answer.from_dict(answer)))
 
 
 def _question(library: Library, request: ChatRequest) -> AskRequest:

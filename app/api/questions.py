@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, ParamSpec, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field, StringConstraints
 
-from app.api.dependencies import OwnPreferences, Person, RequestLibrary, api_routes
+from app.api.dependencies import OwnPreferences, Person, RequestLibrary, api_routes, shared
 from app.api.documents import CITATION_TYPES, PAGE_SIZES, CitationFormat, Conditions, Plain
 from app.api.errors import Body, Refused, describe, error_body
 from app.exports import citations
@@ -262,93 +262,98 @@ def _event(name: str, payload: Plain) -> ServerSentEvent:
     return ServerSentEvent(event=name, raw_data=json.dumps(payload, ensure_ascii=False, separators=(",", ":")))
 
 
-def router(ask_queue: AskQueue) -> APIRouter:
-    routes = api_routes()
-    _add_asking(routes, ask_queue)
-    _add_answers(routes, ask_queue)
-    return routes
+ServerQueue = Annotated[AskQueue, shared("ask_queue")]
+routes = api_routes()
 
 
-def room_in(ask_queue: AskQueue) -> Callable[[Person], AsyncIterator[None]]:
+async def room(person: Person, ask_queue: ServerQueue) -> AsyncIterator[None]:
     """A dependency that takes room in the queue before the stream begins, so that a refusal has a status of its own."""
-
-    async def room(person: Person) -> AsyncIterator[None]:
-        with ask_queue.admitted(person):
-            yield
-
-    return room
+    with ask_queue.admitted(person):
+        yield
 
 
-def _add_asking(routes: APIRouter, ask_queue: AskQueue) -> None:
-    @routes.post("/search", tags=["questions"])
-    async def search(library: RequestLibrary, person: Person, request: SearchRequest) -> Plain:
-        """The passages found for a query, best first. No answer is written."""
-        query, within = request.query.strip(), request.within.scope()
-        found = await ask_queue.run(person, library.search, query, request.k, within=within)
-        return {"passages": [passage.to_dict() for passage in found]}
-
-    @routes.post(
-        "/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room_in(ask_queue))]
-    )
-    async def ask(
-        library: RequestLibrary, person: Person, request: AskRequest, preferences: OwnPreferences
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Events: `started` (with the id to stop it), `waiting` (when fewer questions are ahead), `progress` (of a task
-        over whole documents), `token` (many), then `answer` (stored) or `error`. Closing the connection stops it."""
-        async with contextlib.aclosing(ask_queue.stream(person, library, request, preferences.current)) as events:
-            async for event in events:
-                yield event
-
-    @routes.post("/ask/{ask_id}/stop", status_code=204, tags=["questions"])
-    def stop(library: RequestLibrary, ask_id: str) -> None:
-        """Stop writing; the stream ends with the answer as far as it got."""
-        ask_queue.stop(ask_id, library.principal.user_id)
+@routes.post("/search", tags=["questions"])
+async def search(library: RequestLibrary, person: Person, ask_queue: ServerQueue, request: SearchRequest) -> Plain:
+    """The passages found for a query, best first. No answer is written."""
+    query, within = request.query.strip(), request.within.scope()
+    found = await ask_queue.run(person, library.search, query, request.k, within=within)
+    return {"passages": [passage.to_dict() for passage in found]}
 
 
-def _add_answers(routes: APIRouter, ask_queue: AskQueue) -> None:
-    @routes.get("/answers", tags=["answers"])
-    def answers(
-        library: RequestLibrary,
-        search: Annotated[str, Query(max_length=500)] = "",
-        conversation_id: str | None = None,
-        limit: Annotated[int, PAGE_SIZES] = 50,
-        offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-    ) -> Plain:
-        """Past questions, newest first. `more` tells whether there are older ones."""
-        found = library.answers.list(limit=limit + 1, offset=offset, search=search, conversation_id=conversation_id)
-        return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
+@routes.post("/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room)])
+async def ask(
+    library: RequestLibrary,
+    person: Person,
+    ask_queue: ServerQueue,
+    request: AskRequest,
+    preferences: OwnPreferences,
+) -> AsyncIterator[ServerSentEvent]:
+    """Events: `started` (with the id to stop it), `waiting` (when fewer questions are ahead), `progress` (of a task
+    over whole documents), `token` (many), then `answer` (stored) or `error`. Closing the connection stops it."""
+    async with contextlib.aclosing(ask_queue.stream(person, library, request, preferences.current)) as events:
+        async for event in events:
+            yield event
 
-    @routes.get("/answers/{answer_id}", tags=["answers"])
-    def answer(library: RequestLibrary, answer_id: str) -> Plain:
-        """A stored answer with all of its evidence."""
-        return library.answers.get(answer_id).to_dict()
 
-    @routes.get("/answers/{answer_id}/citations", tags=["answers"], response_class=Response)
-    def cite(library: RequestLibrary, answer_id: str, format: CitationFormat = "text") -> Response:
-        """The documents and pages that the answer is taken from, to take away."""
-        text = citations.of_answer(library, library.answers.get(answer_id), format)
-        return Response(text, media_type=CITATION_TYPES[format])
+@routes.post("/ask/{ask_id}/stop", status_code=204, tags=["questions"])
+def stop(library: RequestLibrary, ask_queue: ServerQueue, ask_id: str) -> None:
+    """Stop writing; the stream ends with the answer as far as it got."""
+    ask_queue.stop(ask_id, library.principal.user_id)
 
-    @routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
-    def delete(library: RequestLibrary, answer_id: str) -> None:
-        library.answers.delete(answer_id)
 
-    @routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
-    async def effect(library: RequestLibrary, person: Person, answer_id: str, block_id: int) -> Plain:
-        """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
-        return (await ask_queue.run(person, library.answers.effect_of_block, answer_id, block_id)).to_dict()
+@routes.get("/answers", tags=["answers"])
+def answers(
+    library: RequestLibrary,
+    search: Annotated[str, Query(max_length=500)] = "",
+    conversation_id: str | None = None,
+    limit: Annotated[int, PAGE_SIZES] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Plain:
+    """Past questions, newest first. `more` tells whether there are older ones."""
+    found = library.answers.list(limit=limit + 1, offset=offset, search=search, conversation_id=conversation_id)
+    return {"answers": [head.to_dict() for head in found[:limit]], "more": len(found) > limit}
 
-    @routes.post("/answers/{answer_id}/without/{passage}", tags=["answers"])
-    async def without(library: RequestLibrary, person: Person, answer_id: str, passage: int) -> Plain:
-        """Of a quotation: what would be quoted if this passage (they count from 0) were not in the library."""
-        return (await ask_queue.run(person, library.answers.effect_of_passage, answer_id, passage)).to_dict()
 
-    @routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
-    def export(
-        library: RequestLibrary, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"
-    ) -> Response:
-        """One self-contained file: `html` with page pictures, or `json`."""
-        media_type, write = EXPORTS[format]
-        body = write(library, library.answers.get(answer_id))
-        name = f"cairn-answer-{answer_id[:12]}.{format}"
-        return Response(body, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+@routes.get("/answers/{answer_id}", tags=["answers"])
+def answer(library: RequestLibrary, answer_id: str) -> Plain:
+    """A stored answer with all of its evidence."""
+    return library.answers.get(answer_id).to_dict()
+
+
+@routes.get("/answers/{answer_id}/citations", tags=["answers"], response_class=Response)
+def cite(library: RequestLibrary, answer_id: str, format: CitationFormat = "text") -> Response:
+    """The documents and pages that the answer is taken from, to take away."""
+    text = citations.of_answer(library, library.answers.get(answer_id), format)
+    return Response(text, media_type=CITATION_TYPES[format])
+
+
+@routes.delete("/answers/{answer_id}", status_code=204, tags=["answers"])
+def delete(library: RequestLibrary, answer_id: str) -> None:
+    library.answers.delete(answer_id)
+
+
+@routes.post("/answers/{answer_id}/effect/{block_id}", tags=["answers"])
+async def effect(
+    library: RequestLibrary, person: Person, ask_queue: ServerQueue, answer_id: str, block_id: int
+) -> Plain:
+    """Leave one block out and weigh the same answer again. Not an attention weight: see BlockEffect."""
+    return (await ask_queue.run(person, library.answers.effect_of_block, answer_id, block_id)).to_dict()
+
+
+@routes.post("/answers/{answer_id}/without/{passage}", tags=["answers"])
+async def without(
+    library: RequestLibrary, person: Person, ask_queue: ServerQueue, answer_id: str, passage: int
+) -> Plain:
+    """Of a quotation: what would be quoted if this passage (they count from 0) were not in the library."""
+    return (await ask_queue.run(person, library.answers.effect_of_passage, answer_id, passage)).to_dict()
+
+
+@routes.get("/answers/{answer_id}/export", tags=["answers"], response_class=Response)
+def export(
+    library: RequestLibrary, answer_id: str, format: Annotated[str, Query(pattern="^(html|json)$")] = "html"
+) -> Response:
+    """One self-contained file: `html` with page pictures, or `json`."""
+    media_type, write = EXPORTS[format]
+    body = write(library, library.answers.get(answer_id))
+    name = f"cairn-answer-{answer_id[:12]}.{format}"
+    return Response(body, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -4,13 +4,14 @@ own addresses, and to this server's declared one: a request cannot change them."
 from __future__ import annotations
 
 import logging
+from typing import Annotated
 from urllib.parse import urlencode, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.api.dependencies import RequestLibrary, api_routes
+from app.api.dependencies import RequestLibrary, ServerAuthenticator, api_routes, shared
 from app.api.documents import Plain
 from app.api.errors import Refused
 from app.api.machine import login_page
@@ -57,79 +58,71 @@ def sign_on_of(settings: Settings, accounts: Accounts, values: CatalogueValues) 
     return SignOn(Provider(issuer, client), accounts, values, settings, address=address)
 
 
-def routers(sign_on: SignOn | None, authenticator: Authenticator) -> tuple[APIRouter, ...]:
-    """The routes of single sign-on; none where it is not configured."""
-    return () if sign_on is None else (_signing_in(sign_on, authenticator), _linking(sign_on))
+Configured = Annotated[SignOn, shared("sign_on")]
+"""These routes are there only where single sign-on is configured."""
+routes = APIRouter(prefix=SIGN_ON_PATH, include_in_schema=False)
+account_routes = api_routes()
 
 
-def _signing_in(sign_on: SignOn, authenticator: Authenticator) -> APIRouter:
-    """The two steps of signing in, and the way out of the provider."""
-    routes = APIRouter(prefix=SIGN_ON_PATH, include_in_schema=False)
-
-    @routes.get("")
-    async def begin(request: Request) -> Response:
-        if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:  # its cookie would be another host's
-            return RedirectResponse(f"{sign_on.address}{SIGN_ON_PATH}", status_code=303)
-        try:
-            address, browser = await run_in_threadpool(sign_on.begin, client_of(request))
-        except SignInFailed as error:
-            return await _refused(error, authenticator, sign_on)
-        response = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
-        _remember(response, browser, request)
-        return response
-
-    @routes.get("/callback")
-    async def complete(request: Request) -> Response:
-        answer = dict(request.query_params)
-        try:
-            account, linked = await run_in_threadpool(sign_on.complete, answer, request.cookies.get(COOKIE, ""))
-        except SignInFailed as error:
-            return await _refused(error, authenticator, sign_on)
-        # Not a redirect: the browser would hold back the session's cookie, as the way here began at another site.
-        page = TEMPLATES.get_template("signed_in.html").render()
-        response = HTMLResponse(page, headers={"Cache-Control": "no-store"})
-        if not linked:
-            seconds = sign_on.session_seconds
-            session = await authenticator.in_background(authenticator.open_session, account, seconds)
-            set_session(response, session, request, seconds)
-        response.delete_cookie(COOKIE, path="/login", httponly=True, samesite="lax")
-        return response
-
-    @routes.get("/end")
-    async def end() -> Response:
-        """Also out of the provider, which may ask whether this is meant."""
-        try:
-            there = await run_in_threadpool(sign_on.end_address)
-        except SignInFailed as error:
-            return await _refused(error, authenticator, sign_on)
-        if there is None:
-            return RedirectResponse("/login", status_code=303)
-        back = {"client_id": sign_on.client_id, "post_logout_redirect_uri": f"{sign_on.address}/login"}
-        return RedirectResponse(f"{there}{'&' if '?' in there else '?'}{urlencode(back)}", status_code=303)
-
-    return routes
+@routes.get("")
+async def begin(request: Request, sign_on: Configured, authenticator: ServerAuthenticator) -> Response:
+    if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:  # its cookie would be another host's
+        return RedirectResponse(f"{sign_on.address}{SIGN_ON_PATH}", status_code=303)
+    try:
+        address, browser = await run_in_threadpool(sign_on.begin, client_of(request))
+    except SignInFailed as error:
+        return await _refused(error, authenticator, sign_on)
+    response = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
+    _remember(response, browser, request)
+    return response
 
 
-def _linking(sign_on: SignOn) -> APIRouter:
-    routes = api_routes()
+@routes.get("/callback")
+async def complete(request: Request, sign_on: Configured, authenticator: ServerAuthenticator) -> Response:
+    answer = dict(request.query_params)
+    try:
+        account, linked = await run_in_threadpool(sign_on.complete, answer, request.cookies.get(COOKIE, ""))
+    except SignInFailed as error:
+        return await _refused(error, authenticator, sign_on)
+    # Not a redirect: the browser would hold back the session's cookie, as the way here began at another site.
+    page = TEMPLATES.get_template("signed_in.html").render()
+    response = HTMLResponse(page, headers={"Cache-Control": "no-store"})
+    if not linked:
+        seconds = sign_on.session_seconds
+        session = await authenticator.in_background(authenticator.open_session, account, seconds)
+        set_session(response, session, request, seconds)
+    response.delete_cookie(COOKIE, path="/login", httponly=True, samesite="lax")
+    return response
 
-    @routes.post("/account/link", tags=["account"])
-    def link(library: RequestLibrary, request: Request, response: Response) -> Plain:
-        """Link your account to single sign-on: the browser goes to `address` and signs in there."""
-        user_id = library.principal.user_id
-        if user_id is None:
-            raise Refused(404, "not_found", "There are no accounts here.")
-        if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:
-            raise Refused(409, "wrong_host", f"Open {sign_on.address} to do this.")
-        try:
-            address, browser = sign_on.begin(client_of(request), user_id)
-        except SignInFailed as error:
-            log.warning("sign-in failed: %s (%s)", error, error.detail)
-            raise Refused(502, "sign_in_failed", str(error)) from error
-        _remember(response, browser, request)
-        return {"address": address}
 
-    return routes
+@routes.get("/end")
+async def end(sign_on: Configured, authenticator: ServerAuthenticator) -> Response:
+    """Also out of the provider, which may ask whether this is meant."""
+    try:
+        there = await run_in_threadpool(sign_on.end_address)
+    except SignInFailed as error:
+        return await _refused(error, authenticator, sign_on)
+    if there is None:
+        return RedirectResponse("/login", status_code=303)
+    back = {"client_id": sign_on.client_id, "post_logout_redirect_uri": f"{sign_on.address}/login"}
+    return RedirectResponse(f"{there}{'&' if '?' in there else '?'}{urlencode(back)}", status_code=303)
+
+
+@account_routes.post("/account/link", tags=["account"])
+def link(library: RequestLibrary, sign_on: Configured, request: Request, response: Response) -> Plain:
+    """Link your account to single sign-on: the browser goes to `address` and signs in there."""
+    user_id = library.principal.user_id
+    if user_id is None:
+        raise Refused(404, "not_found", "There are no accounts here.")
+    if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:
+        raise Refused(409, "wrong_host", f"Open {sign_on.address} to do this.")
+    try:
+        address, browser = sign_on.begin(client_of(request), user_id)
+    except SignInFailed as error:
+        log.warning("sign-in failed: %s (%s)", error, error.detail)
+        raise Refused(502, "sign_in_failed", str(error)) from error
+    _remember(response, browser, request)
+    return {"address": address}
 
 
 def _remember(response: Response, browser: str, request: Request) -> None:
@@ -142,4 +135,4 @@ def _remember(response: Response, browser: str, request: Request) -> None:
 
 async def _refused(error: SignInFailed, authenticator: Authenticator, sign_on: SignOn) -> Response:
     log.warning("sign-in failed: %s (%s)", error, error.detail[:500])
-    return await authenticator.in_background(login_page, authenticator, sign_on.title, str(error), 403)
+    return await authenticator.in_background(login_page, authenticator, sign_on, str(error), 403)

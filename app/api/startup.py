@@ -8,41 +8,49 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
-from app.api.changes import Changes
-from app.api.dependencies import OwnPreferences, RequestLibrary, api_routes
+from app.api.changes import ServerChanges
+from app.api.dependencies import (
+    OwnPreferences,
+    RequestLibrary,
+    ServerAccounts,
+    ServerSettings,
+    ServerSignOn,
+    api_routes,
+)
 from app.api.documents import Plain
 from app.api.machine import described_account, described_preferences
 from app.api.writer_choice import described_writer
 from app.operations.metrics import Readiness
-from app.settings import Settings
-from app.single_sign_on.sign_on import SignOn
-from retrieval.accounts import Accounts
 from retrieval.errors import CairnError
 from retrieval.library import Library
 
 SUGGESTED = 3
 
 
-def router(settings: Settings, accounts: Accounts, changes: Changes, sign_on: SignOn | None) -> APIRouter:
-    routes = api_routes()
+routes = api_routes()
 
-    @routes.get("/first", tags=["machine"])
-    def first(library: RequestLibrary, preferences: OwnPreferences) -> Plain:
-        """`account`, `preferences` and `writer` as their own addresses give them, the number of `documents`,
-        `suggestions` of questions, and what `/events` tells news since, as `seen`."""
-        return {
-            "seen": changes.state(library),
-            "account": described_account(library, accounts, sign_on),
-            "preferences": described_preferences(preferences, settings),
-            "writer": described_writer(settings, library),
-            "documents": len(library.documents.list()),
-            "suggestions": [one.to_dict() for one in library.descriptions.suggestions(SUGGESTED)],
-        }
 
-    return routes
+@routes.get("/first", tags=["machine"])
+def first(
+    library: RequestLibrary,
+    preferences: OwnPreferences,
+    settings: ServerSettings,
+    accounts: ServerAccounts,
+    changes: ServerChanges,
+    sign_on: ServerSignOn,
+) -> Plain:
+    """`account`, `preferences` and `writer` as their own addresses give them, the number of `documents`,
+    `suggestions` of questions, and what `/events` tells news since, as `seen`."""
+    return {
+        "seen": changes.state(library),
+        "account": described_account(library, accounts, sign_on),
+        "preferences": described_preferences(preferences, settings),
+        "writer": described_writer(settings, library),
+        "documents": len(library.documents.list()),
+        "suggestions": [one.to_dict() for one in library.descriptions.suggestions(SUGGESTED)],
+    }
 
 
 log = logging.getLogger("cairn.api")

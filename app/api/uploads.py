@@ -23,10 +23,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from fastapi.concurrency import run_in_threadpool
 
+from app.api.dependencies import shared
 from app.api.errors import Refused, describe
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.settings import Settings
@@ -346,3 +347,6 @@ class Uploads:
             with suppress(FileNotFoundError):  # another server's sweep, in a folder that they share
                 if path.name not in waiting and path.stat().st_mtime < time.time() - UNKNOWN_SECONDS:
                     path.unlink()
+
+
+ServerUploads = Annotated[Uploads, shared("uploads")]

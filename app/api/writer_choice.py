@@ -7,10 +7,9 @@ never given to a browser.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic import Field
 
-from app.api.dependencies import RequestLibrary, api_routes
+from app.api.dependencies import RequestLibrary, ServerSettings, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
@@ -31,52 +30,53 @@ class Choice(Body):
     key: str | None = Field(None, max_length=1000, description="Of a server; absent: as before")
 
 
-def router(settings: Settings) -> APIRouter:
-    routes = api_routes("writer")
+routes = api_routes("writer")
 
-    @routes.get("/writer")
-    def current(library: RequestLibrary) -> Plain:
-        """The writer, whether passages leave this machine for it, and whether this person may choose another."""
-        return described_writer(settings, library)
 
-    @routes.put("/writer")
-    def change(library: RequestLibrary, choice: Choice) -> Plain:
-        """Choose the writer of all questions from now on; it stays chosen when the server starts again."""
+@routes.get("/writer")
+def current(library: RequestLibrary, settings: ServerSettings) -> Plain:
+    """The writer, whether passages leave this machine for it, and whether this person may choose another."""
+    return described_writer(settings, library)
+
+
+@routes.put("/writer")
+def change(library: RequestLibrary, settings: ServerSettings, choice: Choice) -> Plain:
+    """Choose the writer of all questions from now on; it stays chosen when the server starts again."""
+    _check_may_choose(settings, library)
+    name = choice.name.strip()
+    open_ = opener_of(settings, name, choice.key) if name else None
+    if open_ is not None and (trial := try_writer(open_())).problem:
+        raise Refused(422, "no_writer", f"Not saved. {trial.problem}")
+    choose(settings.home, name, choice.key)
+    library.use_writer(open_)
+    return described_writer(settings, library)
+
+
+@routes.post("/writer/test")
+def test(library: RequestLibrary, settings: ServerSettings, choice: Choice) -> Plain:
+    """One small request to the writer of that name, or to the current one: what it wrote, or why it did not."""
+    name = choice.name.strip()
+    if name:
         _check_may_choose(settings, library)
-        name = choice.name.strip()
-        open_ = opener_of(settings, name, choice.key) if name else None
-        if open_ is not None and (trial := try_writer(open_())).problem:
-            raise Refused(422, "no_writer", f"Not saved. {trial.problem}")
-        choose(settings.home, name, choice.key)
-        library.use_writer(open_)
-        return described_writer(settings, library)
+    writer = opener_of(settings, name, choice.key)() if name else library.writer
+    if writer is None:
+        raise Refused(422, "no_writer", "There is no writer to try. Name one first.")
+    return try_writer(writer).to_dict()
 
-    @routes.post("/writer/test")
-    def test(library: RequestLibrary, choice: Choice) -> Plain:
-        """One small request to the writer of that name, or to the current one: what it wrote, or why it did not."""
-        name = choice.name.strip()
-        if name:
-            _check_may_choose(settings, library)
-        writer = opener_of(settings, name, choice.key)() if name else library.writer
-        if writer is None:
-            raise Refused(422, "no_writer", "There is no writer to try. Name one first.")
-        return try_writer(writer).to_dict()
 
-    @routes.post("/writer/models")
-    def models(library: RequestLibrary, choice: Choice) -> Plain:
-        """The models of the server at an address; none for what is no address."""
-        from retrieval.writers.server import model_names  # here: importing openai takes most of a second
+@routes.post("/writer/models")
+def models(library: RequestLibrary, settings: ServerSettings, choice: Choice) -> Plain:
+    """The models of the server at an address; none for what is no address."""
+    from retrieval.writers.server import model_names  # here: importing openai takes most of a second
 
-        _check_may_choose(settings, library)
-        address = choice.name.strip().partition("#")[0]
-        if not address.startswith(("http://", "https://")):
-            return {"models": []}
-        try:
-            return {"models": model_names(address, key=key_of(settings, address, choice.key))}
-        except ValueError as error:
-            raise Refused(422, "no_writer", str(error)) from error
-
-    return routes
+    _check_may_choose(settings, library)
+    address = choice.name.strip().partition("#")[0]
+    if not address.startswith(("http://", "https://")):
+        return {"models": []}
+    try:
+        return {"models": model_names(address, key=key_of(settings, address, choice.key))}
+    except ValueError as error:
+        raise Refused(422, "no_writer", str(error)) from error
 
 
 def _check_may_choose(settings: Settings, library: Library) -> None:
