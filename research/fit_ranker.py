@@ -1,16 +1,16 @@
 """Fits `ranker.json`: the weights of sentences' features, and when an answer is doubted.
 
-    python -m research.fit_ranker --documents FOLDER --home DIR [--model FOLDER] [--questions FOLDER] [--share 5]
-        [--out FOLDER]
+    python -m research.fit_ranker --of held_out train 5 FILES HOME [--of fifth test 1 FILES HOME ...]
+        [--model FOLDER] [--keep-weights] [--out FOLDER]
 
-`--documents`: the files that the questions are about, as `benchmarks/questions/held_out/documents.py` writes them;
-they are told apart by their SHA-256. Only questions of the train split are asked, of a library of all its documents,
-and of these only one document in `--share` (by its digest): a reader is taught by the others.
+`--of`: a set of `benchmarks/questions` and its split; one document in how many (by its digest) is asked about, where a
+reader was taught by the others; the folder with the files of the documents, told apart by their SHA-256; and that of a
+library of all documents of the split, which is made or was kept.
 
 - Weights: a conditional logit over the sentences of each answerable question, where a right sentence stands in the
   right document and holds an answer (of a list, in proportion). It starts at the weights of a ranker (`--prior`: that
   of another checkpoint with the same finder) and is drawn towards them (`SHRINK`), so that few questions cannot move it
-  far. What was set by hand (`by_hand` in `fitted_on`) stays.
+  far. What was set by hand (`by_hand` in `fitted_on`) stays; with `--keep-weights` all do.
 - Decision: two logistic regressions over `model.reading.ranker.AnswerFeatures`: that there is no answer, with as much
   weight for either kind of question, and that the best sentence is right alone.
 
@@ -31,7 +31,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ from retrieval.query.sentences import Quotation
 from retrieval.types.answers import DEFAULT_K
 
 ROOT = Path(__file__).resolve().parents[1]
+SETS = ROOT / "benchmarks" / "questions"
 SHRINK = 0.1
 """Of the mean squared distance from the prior weights, in units of the spread of their features."""
 RIDGE = 0.01
@@ -226,10 +227,12 @@ def calibration_error(stated: Sequence[float], right: Sequence[bool]) -> float:
     return sum(gaps) / max(1, len(stated))
 
 
-def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
+def fit(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any], *, keep_weights: bool = False) -> Ranker:
+    """`keep_weights`: those of the sentences' features stay as they are."""
     before = dict(zip(prior.features, prior.weights_without_reader, strict=True))
+    after = dict(zip(prior.features, prior.weights_with_reader, strict=True))
     by_hand = list(prior.fitted_on.get("by_hand", ()))
-    after = fit_weights(shown, dict(zip(prior.features, prior.weights_with_reader, strict=True)), by_hand)
+    after = fit_weights(shown, after, NAMES if keep_weights else by_hand)
     fitted_on = fitted_on | ({"by_hand": by_hand} if by_hand else {})
     fitted = Ranker(
         NAMES, tuple(before.get(name, 0.0) for name in NAMES), tuple(after.values()), prior.decision, fitted_on
@@ -267,31 +270,38 @@ def ask_all(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=Path, required=True)
-    parser.add_argument("--questions", type=Path, default=ROOT / "benchmarks" / "questions" / "held_out")
-    parser.add_argument("--home", type=Path, required=True, help="of the library, which is kept")
-    parser.add_argument("--share", type=int, default=5, help="ask about one document in so many")
+    names = ("SET", "SPLIT", "SHARE", "FILES", "HOME")
+    parser.add_argument("--of", action="append", nargs=5, metavar=names, required=True, help="may come again")
     parser.add_argument("--model", type=Path, default=ROOT / "model" / "default", help="the checkpoint that is asked")
     parser.add_argument("--prior", type=Path, default=ROOT / "model" / "default", help="the checkpoint to start from")
+    parser.add_argument("--keep-weights", action="store_true", help="fit only when an answer is doubted")
     parser.add_argument("--out", type=Path, help="folder to write ranker.json to")
     given = parser.parse_args()
     stored = json.loads((given.prior / FILE).read_text(encoding="utf-8"))
     prior = Ranker.load(given.prior, stored["finder"], reader_digest(given.prior / FOLDER))
-    sources = (given.questions, given.documents, given.home)
-    asked = ask_all(*sources, lambda number: number % given.share == 0, model=given.model)
-    shown = [each for _, each in asked]
-    ranker = report(shown, prior, {"questions": "held_out, train", "documents": f"one in {given.share}"})
+    shown: list[Shown] = []
+    for name, split, share, files, home in given.of:
+        wanted = partial(_one_in, int(share))
+        asked = ask_all(SETS / name, Path(files), Path(home), wanted, split, given.model)
+        shown += [each for _, each in asked]
+    told = [f"{name}, {split}, documents: one in {share}" for name, split, share, _, _ in given.of]
+    ranker = report(shown, prior, {"questions": told}, keep_weights=given.keep_weights)
     if given.out:
         ranker.save(given.out, stored["finder"], reader_digest(given.model / FOLDER))
 
 
-def report(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any]) -> Ranker:
+def _one_in(share: int, number: int) -> bool:
+    return number % share == 0
+
+
+def report(shown: Sequence[Shown], prior: Ranker, fitted_on: dict[str, Any], *, keep_weights: bool = False) -> Ranker:
     """The fit on all, after both halves of the documents have judged each other's."""
     documents = sorted({each.document for each in shown}, key=lambda name: hashlib.sha256(name.encode()).digest())
     halves = [[each for each in shown if (each.document in documents[::2]) is half] for half in (True, False)]
     for one, other in (halves, halves[::-1]):
-        print(json.dumps({"before": judged(other, prior), "fitted": judged(other, fit(one, prior, {}))}))
-    ranker = fit(shown, prior, fitted_on)
+        fitted = fit(one, prior, {}, keep_weights=keep_weights)
+        print(json.dumps({"before": judged(other, prior), "fitted": judged(other, fitted)}))
+    ranker = fit(shown, prior, fitted_on, keep_weights=keep_weights)
     weights = dict(zip(NAMES, ranker.weights_with_reader, strict=True))
     print(json.dumps({"after": weights, "decision": vars(ranker.decision)}))
     return ranker

@@ -23,6 +23,7 @@ SPLITS = {
     "fourth": {"test": 1.0},
     "fifth": {"test": 1.0},
     "sixth": {"test": 1.0},
+    "seventh": {"train": 0.8, "test": 0.2},
 }
 TYPES = {
     ("fact", "name", "number", "date"): 0.3,

@@ -50,6 +50,13 @@ def test_what_tells_right_sentences_gains_weight_and_more_are_right() -> None:
     assert right[1] > right[0] + 10
 
 
+def test_weights_can_be_kept_while_doubt_is_fitted() -> None:
+    kept = fit(QUESTIONS, PRIOR, {}, keep_weights=True)
+    after = dict(zip(NAMES, kept.weights_with_reader, strict=True))
+    assert {name: after[name] for name in WEIGHTS} == WEIGHTS
+    assert kept.decision == fit(QUESTIONS, kept, {}, keep_weights=True).decision != PRIOR.decision
+
+
 def test_what_was_set_by_hand_stays_and_is_still_said() -> None:
     by_hand = Ranker(
         PRIOR.features,

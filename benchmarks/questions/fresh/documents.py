@@ -20,8 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from retrieval.extraction.formats import FORMATS, OLDER
+
 HERE = Path(__file__).resolve().parent
-SETS = ("fresh", "third", "fourth", "fifth", "sixth")
+ENDINGS = {suffix for each in (*FORMATS, *OLDER) for suffix in each.suffixes}
+SETS = ("fresh", "third", "fourth", "fifth", "sixth", "seventh")
 Question = dict[str, Any]
 
 
@@ -96,12 +99,12 @@ def take(path: Path, digest: str, target: Path) -> str:
 
 def file_names(name: str = "fresh") -> dict[str, str]:
     """Under which name each document is kept, by SHA-256: its own, after that of its folder where two have the same;
-    mails have no ending of their own."""
+    with an ending, which mails and many plain texts of packages lack."""
     files = {question["document"]: Path(question["file"].removesuffix(".gz")) for question in read_questions(name)}
     times = Counter(file.name for file in files.values())
     return {
         digest: (file.name if times[file.name] == 1 else f"{file.parent.name}-{file.name}")
-        + ("" if file.suffix else ".eml")
+        + ("" if file.suffix.lower() in ENDINGS else ".eml" if "mails" in file.parts else ".txt")
         for digest, file in files.items()
     }
 
