@@ -118,7 +118,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
             found,
             candidates,
             quotable,
-            lambda each: reader.read(retrieved.corrected_question, each),
+            lambda each: reader.read(question.text, each),
         )
     if not sentences.items:
         return None

@@ -99,7 +99,7 @@ class AnswerSelector:
         opened, candidates = self._workspace.opened, retrieved.candidates
         read = None
         if opened.reader is not None:
-            read = partial(opened.reader.read, retrieved.corrected_question, points_of=self._workspace.read_together)
+            read = partial(opened.reader.read, self._question.text, points_of=self._workspace.read_together)
         parts = (self._workspace, self._index, self._passages)
         sentences = candidate_sentences(*parts, retrieved.search_result, candidates, quotable, read)
         if not sentences.items:

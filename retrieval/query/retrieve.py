@@ -29,7 +29,6 @@ from retrieval.query.follow_up import TURNS, with_conversation
 from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import SearchResult, find_blocks, hits_of
-from retrieval.query.spelling import corrected
 from retrieval.types.answers import Space
 
 CANDIDATES_PER_PASSAGE = 4
@@ -93,8 +92,6 @@ class Candidates:
 class Retrieved:
     """What search found for a question, and what an answer may read of it."""
 
-    corrected_question: str
-    """The question with its words spelled as in the library."""
     standalone_question: str
     """The question, made to stand alone with words of the conversation before it."""
     search_result: SearchResult
@@ -129,8 +126,7 @@ def retrieve(
 ) -> Retrieved:
     """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
-    corrected_question = corrected(workspace.catalogue, workspace.opened.model, question.text)
-    standalone = _standalone(workspace, question, corrected_question)
+    standalone = _standalone(workspace, question)
     with naming_damage(index):
         count = CANDIDATES_PER_PASSAGE * question.k
         found = find_blocks(workspace, snapshot, standalone, count, question.scope, without=question.without)
@@ -147,14 +143,14 @@ def retrieve(
     weighs = ranker.weighs_reading and quote and config.quotes_sentences
     answerable = len(candidates) > 0 and (sure or weighs or question.anyway)
     forced = answerable and not sure and not weighs
-    return Retrieved(corrected_question, standalone, found, candidates, quote, answerable, sure, forced, finished_at)
+    return Retrieved(standalone, found, candidates, quote, answerable, sure, forced, finished_at)
 
 
-def _standalone(workspace: Workspace, question: Question, corrected_question: str) -> str:
+def _standalone(workspace: Workspace, question: Question) -> str:
     if question.conversation_id is None:
-        return with_conversation(corrected_question, [turn.question for turn in question.earlier])
+        return with_conversation(question.text, [turn.question for turn in question.earlier])
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)
-    return with_conversation(corrected_question, [head.question for head in reversed(heads)])
+    return with_conversation(question.text, [head.question for head in reversed(heads)])
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:

@@ -38,7 +38,6 @@ from retrieval.query.numbered import blocks_of_parts, named_parts
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import EncodedQuestion, check_count, encode_question
-from retrieval.query.spelling import corrected
 from retrieval.types.answers import Passage, asks_for_a_survey
 from retrieval.types.records import Scope
 
@@ -289,8 +288,7 @@ def search(
     passages = passages.for_one_question()
     with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
         with naming_damage(index):
-            text = corrected(workspace.catalogue, workspace.opened.model, query)
-            found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_PASSAGE * k, scope)
-        indices_C, scores_C = with_exact(workspace, snapshot, text, found, scope)
+            found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
+        indices_C, scores_C = with_exact(workspace, snapshot, query, found, scope)
         hits = hits_of(snapshot, indices_C, scores_C)
         return passages.passages(join_neighbours(hits, k, found.joined), found.joined)

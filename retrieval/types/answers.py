@@ -175,7 +175,7 @@ def asks_for_a_survey(question: str) -> bool:
 
 
 def understood_note(answer: Answer) -> str:
-    """How a question was understood, if not as it was typed: spelling, and what a follow-up refers to."""
+    """How a question was understood, if not as it was typed: with what a follow-up refers to."""
     asked = str(answer.settings.get("asked", ""))
     return f"Understood as: {asked}" if asked and asked.strip() != answer.question.strip() else ""
 

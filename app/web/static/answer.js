@@ -65,7 +65,7 @@ const needsWriter = ({ found }) =>
     h("pre", { class: "set-up" }, WRITER_SET_UP.join("\n")),
   );
 
-// How the question was read, where it was not as it was put: misspelt words, and what a follow-up refers to. It can be put right.
+// How the question was read, where it was not as it was put: with what a follow-up refers to. It can be put right.
 function understood({ settings, question }, onCorrect) {
   const { asked } = settings;
   if (!asked || asked.trim() === question.trim()) return null;
