@@ -5,10 +5,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 7860
-# A real browser costs a third of all tests, and the laboratory is not installed: they have targets of their own.
-PYTEST_ARGS ?= --ignore=tests/browser --ignore=tests/research
+# A real browser costs a third of all tests, the laboratory is not installed, and clusters are made of many processes: they
+# have targets of their own.
+PYTEST_ARGS ?= --ignore=tests/browser --ignore=tests/research --ignore=tests/stress
 PAGE_ARGS ?= tests/browser
 RESEARCH_ARGS ?= tests/research
+STRESS_ARGS ?= tests/stress
 QUESTION ?= What is a flashbulb memory?
 PDFS ?=
 # One process a core; a file's tests stay together, because they share what is expensive to make.
@@ -26,7 +28,7 @@ COMPILE := $(PY) -m compileall -qq -j 0 -x '/(tests|testing/_internal|transforme
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help app install install-dev install-web test test-page test-research kernels gpu-check stress lint lint-web types contracts docs docs-check check requirements pictures clean
+.PHONY: help app install install-dev install-web test test-page test-research test-stress kernels gpu-check stress lint lint-web types contracts docs docs-check check requirements pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -48,6 +50,9 @@ test-page: $(VENV)/.installed-dev ## Run the tests of the web page in chromium (
 
 test-research: $(VENV)/.installed-dev ## Run the tests of what trains models and makes questions
 	$(PY) -m pytest $(PYTEST_XDIST) $(RESEARCH_ARGS)
+
+test-stress: $(VENV)/.installed-dev ## Run short forms of `make stress`
+	$(PY) -m pytest $(PYTEST_XDIST) $(STRESS_ARGS)
 
 # Triton compiles without a GPU, and its interpreter runs what it compiles. It stays out of the environment: it is as large.
 kernels: $(VENV)/.installed-dev ## Compile the kernels for three kinds of GPU and run them interpreted (fetches Triton)
@@ -80,7 +85,7 @@ docs: $(VENV)/.installed ## Write the generated pages (docs/settings.md, docs/si
 docs-check: $(VENV)/.installed ## Fail where a generated page is not what the code says
 	$(PY) -m docs.reference docs --check
 
-check: test test-page test-research lint lint-web types contracts docs-check ## Everything that has to be green
+check: test test-page test-research test-stress lint lint-web types contracts docs-check ## Everything that has to be green
 
 # Pins for one version of every package. Build tags (+cpu) and the packages of one GPU vendor stay out: they follow torch.
 requirements: $(VENV)/.installed-dev ## Compile requirements*.txt from pyproject.toml

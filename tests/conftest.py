@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 # Begun last, one of them would keep its process at work while the others have ended: by what they take, most first.
 LONG_FILES = (
-    "stress/test_stress.py",
     "retrieval/extraction/test_format_table.py",
     "retrieval/ingest/test_bucket.py",
     "retrieval/test_permissions.py",

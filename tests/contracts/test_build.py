@@ -100,7 +100,7 @@ def test_one_command_from_nothing_makes_installs_and_tests() -> None:
 
 def test_check_is_what_ci_runs() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    for target in ("test", "test-page", "test-research", "lint", "types", "contracts", "docs-check"):
+    for target in ("test", "test-page", "test-research", "test-stress", "lint", "types", "contracts", "docs-check"):
         assert re.search(rf"^(?:nice )?make .*(?<![\w-]){target}(?![\w-])", script, re.MULTILINE), target
         assert re.search(rf"^check:.*\b{target}\b", MAKEFILE, re.MULTILINE), target
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
@@ -109,12 +109,13 @@ def test_check_is_what_ci_runs() -> None:
 @pytest.mark.parametrize(
     ("target", "what"),
     [
-        ("test", ["--ignore=tests/browser", "--ignore=tests/research"]),
+        ("test", ["--ignore=tests/browser", "--ignore=tests/research", "--ignore=tests/stress"]),
         ("test-page", ["tests/browser"]),
         ("test-research", ["tests/research"]),
+        ("test-stress", ["tests/stress"]),
     ],
 )
-def test_tests_of_the_page_and_of_the_laboratory_have_targets_of_their_own(target: str, what: list[str]) -> None:
+def test_tests_of_the_page_of_the_laboratory_and_of_clusters_have_targets_of_their_own(target: str, what: list[str]) -> None:
     make = ["make", "--dry-run", "--always-make", target]
     alone = {"PATH": os.environ["PATH"]}  # whatever the make that runs this was told
     told = subprocess.run(make, cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout
