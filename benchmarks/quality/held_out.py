@@ -79,7 +79,7 @@ def main() -> None:
         stored = {digest: store(library, path) for digest, path in files.items()}
         library.warm_up()
         questions = [one for digest in sorted(of_document) for one in of_document[digest]][:: arguments.every]
-        records = [asked(library, one, stored[one["document"]]) for one in questions]
+        records = [asked(library, one, stored[one["document"]], files[one["document"]]) for one in questions]
     if arguments.out:
         lines = (json.dumps(record, ensure_ascii=False) for record in records)
         arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -95,7 +95,7 @@ def store(library: Any, file: Path) -> str:
     return str(job.document_id)
 
 
-def asked(library: Any, question: Record, document_id: str) -> Record:
+def asked(library: Any, question: Record, document_id: str, file: Path) -> Record:
     began = time.perf_counter()
     answer: Answer = list(library.ask(question["question"]))[-1]
     seconds = time.perf_counter() - began
@@ -105,7 +105,7 @@ def asked(library: Any, question: Record, document_id: str) -> Record:
     held = held_by(question)
     return {
         **question,
-        "kind": "txt" if "range" in question else Path(question["file"].removesuffix(".gz")).suffix[1:] or "eml",
+        "kind": file.suffix[1:],
         "said": said,
         "asked": answer.settings.get("asked", question["question"]),
         "outcome": answer.outcome,
