@@ -11,6 +11,8 @@ the fitted weights, for the plain mean over heads, and at random:
 - drop: by how many nats the answer becomes less likely without its best 1, 3 and 5 blocks together;
 - cited: share of answers whose best block holds digits of the key.
 
+`side by side`: time of leaving out several blocks in one pass, in units of that of one pass each, median of five.
+
 `shown`: passages are shown where leaving out the block read most did more than leaving out three others; of right
 answers, and of wrong ones.
 """
@@ -20,13 +22,16 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -39,7 +44,7 @@ import machine
 from model.checkpoint.load import load_backbone
 from research.evidence_weights import fit_evidence_weights
 from retrieval.library import Library
-from retrieval.query.answer_generator import AnswerGenerator
+from retrieval.query.answer_generator import READ_AT_ONCE, AnswerGenerator
 from retrieval.query.question import Question
 from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
@@ -52,13 +57,13 @@ TOGETHER = (1, 3, 5)
 @dataclass(frozen=True)
 class Measured:
     """One answer. Of each block that it read: attention by layer and head, effect (nats), whether it holds digits of
-    the key; `without`: the effect of leaving several out together. `right`: whether the answer is the key. `shown`:
-    whether the passages read would be shown, because leaving out the block read most had the largest effect."""
+    the key; `without_each`: the effect of leaving out each of several groups. `right`: whether the answer is the key.
+    `shown`: whether the passages read would be shown, as leaving out the block read most had the largest effect."""
 
     mass_NYH: Tensor
     effects_N: Tensor
     holds_N: Sequence[bool]
-    without: Callable[[Sequence[int]], float]
+    without_each: Callable[[Sequence[Sequence[int]]], list[float]]
     right: bool
     shown: bool
 
@@ -78,18 +83,31 @@ def main() -> None:
     ):
         measured = answers(library, Path(folder), given)
         fitted_YH, rows = compared(measured)
+        side_by_side = statistics.median(time_side_by_side(measured[-1]) for _ in range(5))
     result = {
         "machine": machine.described(),
         "answers": len(measured),
         "right": sum(one.right for one in measured),
         "shown of right": sum(one.shown for one in measured if one.right),
         "shown of wrong": sum(one.shown for one in measured if not one.right),
+        "side by side": round(side_by_side, 3),
         "weights": fitted_YH.tolist(),
         **rows,
     }
     print(json.dumps(result, indent=1))
     if given.out:
         given.out.write_text(json.dumps(result, indent=1))
+
+
+def time_side_by_side(one: Measured) -> float:
+    """Relative time of all rows that an answer's evidence takes."""
+    seconds = []
+    for rows in (READ_AT_ONCE, 1):
+        with patch("retrieval.query.answer_generator.READ_AT_ONCE", rows):
+            began = time.perf_counter()
+            one.without_each([[number] for number in range(min(READ_AT_ONCE - 1, len(one.effects_N)))])
+            seconds.append(time.perf_counter() - began)
+    return seconds[0] / seconds[1]
 
 
 def compared(measured: Sequence[Measured]) -> tuple[Tensor, dict[str, dict[str, Any]]]:
@@ -148,7 +166,7 @@ def measured_of(library: Library, answer: Answer, text: str, key: int, k: int) -
         torch.tensor([answer.heat[one] for one in ids]),
         torch.tensor(effects([[number] for number in range(len(ids))])),
         [rows[one].start < stated.stop and stated.start < rows[one].end for one in ids],
-        lambda numbers: effects([numbers])[0],
+        effects,
         str(key) in answer.text,
         answer.check is not None and answer.check.decided,
     )
@@ -163,7 +181,7 @@ def figures(measured: Sequence[Measured], way: Callable[[Measured], Tensor]) -> 
             ranks.append(spearman(scores_N, one.effects_N))
         cited.append(one.holds_N[order[0]])
         for count in TOGETHER:
-            drops[count].append(one.without(order[:count]))
+            drops[count] += one.without_each([order[:count]])
     return {
         "rank": round(fmean(ranks), 3),
         "drop": {count: round(fmean(values), 2) for count, values in drops.items()},

@@ -44,9 +44,9 @@ class SelectionPolicy:
     """Positions of chosen blocks (`model.attention.positions`)."""
     each_query: bool = False
     """Query tokens of one forward pass vote separately, so that each reads what it would read in a pass of its own."""
-    left_out: tuple[int, ...] = ()
-    """Blocks that may be chosen but are left out of the softmax, and nothing replaces them: the difference shows their
-    effect."""
+    left_out: tuple[tuple[int, ...], ...] = ()
+    """For each row of the batch, blocks that may be chosen but are left out of the softmax, and nothing replaces them:
+    the difference shows their effect."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -65,9 +65,12 @@ class SelectionPolicy:
             return LIBRARY_LOCAL_SLOT
         return min(self.top_k, num_blocks) + 1 if num_blocks else 0
 
-    def left_out_of(self, ids: Tensor) -> Tensor | None:
-        """Which of the chosen blocks are left out, of any shape; None: none."""
-        return torch.isin(ids, _numbers_on(self.left_out, ids.device)) if self.left_out else None
+    def left_out_of(self, ids_BGXS: Tensor) -> Tensor | None:
+        """Which of the chosen blocks are left out; None: none."""
+        if not any(self.left_out):
+            return None
+        rows = zip(ids_BGXS, self.left_out, strict=True)
+        return torch.stack([torch.isin(ids_GXS, _numbers_on(blocks, ids_GXS.device)) for ids_GXS, blocks in rows])
 
     @property
     def of_one_text(self) -> bool:

@@ -154,7 +154,7 @@ def generate(
         yield GeneratedToken(NO_TOKEN, rest, 0.0, (), None)
 
 
-def answer_logprob(
+def answer_logprobs(
     model: LandmarkModel,
     prompt_ids: Sequence[int],
     answer_ids: Sequence[int],
@@ -162,22 +162,24 @@ def answer_logprob(
     memory: MemoryReader | None = None,
     policy: SelectionPolicy | None = None,
 ) -> Tensor:
-    """Natural log-probability of each answer token after the prompt, choosing blocks as in `generate`.
+    """logprobs_BT: natural log-probability of each answer token after the prompt, choosing blocks as in `generate`; a
+    row for each of the policy's `left_out`, or one.
 
     float32, on the CPU.
     """
     session = LandmarkSession(model, memory=memory, policy=policy or SelectionPolicy())
-    output, logprobs = session.feed(prompt_ids), list[float]()
+    output, done, found = session.feed(prompt_ids), 0, list[Tensor]()
     rows = [output.next_row(model.config.landmark_in_loss)]
-    while len(logprobs) < len(answer_ids):
-        done = len(logprobs)
-        logprobs_QV = _logprobs(model, output.hidden_TE[on_device(rows, model.device)])
-        known_Q1 = on_device(answer_ids[done : done + len(rows)], model.device).unsqueeze(-1)
-        logprobs += logprobs_QV.gather(-1, known_Q1).squeeze(-1).tolist()
-        if rest := answer_ids[len(logprobs) - 1 : -1]:
+    while done < len(answer_ids):
+        logprobs_BQV = _logprobs(model, output.hidden_BTE[:, on_device(rows, model.device)])
+        known_Q = on_device(answer_ids[done : done + len(rows)], model.device)
+        known_BQ1 = known_Q.expand(len(logprobs_BQV), -1).unsqueeze(-1)
+        found.append(logprobs_BQV.gather(-1, known_BQ1).squeeze(-1).cpu())
+        done += len(rows)
+        if rest := answer_ids[done - 1 : -1]:
             output = session.feed_apart(rest)
             rows = output.predicting_rows(model.config.landmark_in_loss)
-    return torch.tensor(logprobs)
+    return torch.cat(found, 1)
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ memory that grows (`TextMemory`) is that of the text itself: finished blocks mov
 published implementation, so that the local window starts with the unfinished block. A memory that does not grow, such
 as a library, precedes the text, which stays in the local window.
 
-Axes: B batch (1 here), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a block, D head dim.
+Axes: B batch (1 but for `SelectionPolicy.left_out`), T tokens fed, E hidden width, G KV heads, N blocks, L tokens in a
+block, D head dim.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,15 @@ from model.inference.prompt import EncodedPrompt
 class StepOutput:
     """Result of one `feed`: hidden states of all its tokens, landmarks included."""
 
-    hidden_TE: Tensor
+    hidden_BTE: Tensor
     landmarks: tuple[bool, ...]
     selections: tuple[tuple[Selection, ...], ...]
     """One tuple of reads per forward pass, that is per window."""
+
+    @property
+    def hidden_TE(self) -> Tensor:  # noqa: N802 - axes
+        """Of the first row of the batch."""
+        return self.hidden_BTE[0]
 
     def next_row(self, landmark_in_loss: bool) -> int:
         """The row whose output chooses the next token, counted from the end: the last one, unless that is a landmark
@@ -50,7 +56,8 @@ class StepOutput:
 class LandmarkSession:
     """One growing text over an optional memory.
 
-    window_blocks: blocks of one forward pass in the memory of one text (default: the model's).
+    window_blocks: blocks of one forward pass in the memory of one text (default: the model's). The text is read once
+    for each row of the policy's `left_out`, side by side.
     """
 
     def __init__(
@@ -68,6 +75,8 @@ class LandmarkSession:
             memory = InMemoryReader(range(model.num_layers)) if memory is None else in_text_order(memory)
         self.memory = memory
         self._grows = policy.of_one_text and isinstance(memory, TextMemory)
+        self._rows = max(1, len(policy.left_out))
+        assert self._rows == 1 or not self._grows, "a memory that grows holds one text"
         self._cache = DynamicCache()
         self._rotated: dict[int, tuple[int, Tensor]] = {}  # `LandmarkContext.rotated_keys` of the local window
         self._local = 0  # tokens in the local window, landmarks included
@@ -100,12 +109,12 @@ class LandmarkSession:
             self.model.check_window(self._local + len(piece), policy, stored)
             context = self.model.context(reader=self.memory, policy=policy)
             context.rotated_keys = self._rotated
-            hidden.append(self.model.encode(on_device([piece], self.model.device), context, self._cache)[0])
+            hidden.append(self.model.encode(on_device([piece] * self._rows, self.model.device), context, self._cache))
             selections.append(tuple(context.selections))
             self._local += len(piece)
             if self._grows:
                 self._move_finished_blocks()
-        return StepOutput(torch.cat(hidden), self._landmarks(ids), tuple(selections))
+        return StepOutput(torch.cat(hidden, 1), self._landmarks(ids), tuple(selections))
 
     @torch.no_grad()
     def resume(self, prompt: EncodedPrompt) -> StepOutput:
@@ -122,7 +131,7 @@ class LandmarkSession:
         layers = range(len(prompt.cache), model.num_layers)
         hidden_BTE = model.final_norm(model.run_layers(prompt.hidden_BTE, layers, context, self._cache))
         self._local = len(ids)
-        return StepOutput(hidden_BTE[0], self._landmarks(ids), (tuple(context.selections),))
+        return StepOutput(hidden_BTE, self._landmarks(ids), (tuple(context.selections),))
 
     def _landmarks(self, ids: Sequence[int]) -> tuple[bool, ...]:
         return tuple(token == self.model.config.landmark_token_id for token in ids)

@@ -115,7 +115,9 @@ def test_check_is_what_ci_runs() -> None:
         ("test-stress", ["tests/stress"]),
     ],
 )
-def test_tests_of_the_page_of_the_laboratory_and_of_clusters_have_targets_of_their_own(target: str, what: list[str]) -> None:
+def test_tests_of_the_page_of_the_laboratory_and_of_clusters_have_targets_of_their_own(
+    target: str, what: list[str]
+) -> None:
     make = ["make", "--dry-run", "--always-make", target]
     alone = {"PATH": os.environ["PATH"]}  # whatever the make that runs this was told
     told = subprocess.run(make, cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout

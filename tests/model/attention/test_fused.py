@@ -139,7 +139,7 @@ def test_a_model_trains_through_the_kernels(device, monkeypatch) -> None:
 @needs_triton
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("voters", ["token", "group"])
-@pytest.mark.parametrize("left_out", [(), (3,)])
+@pytest.mark.parametrize("left_out", [(), ((3,),)])
 def test_decoding_reads_chosen_blocks_by_the_kernel(device, voters, left_out, monkeypatch) -> None:
     """The same states and gates as the plain form."""
     calls = []

@@ -7,7 +7,7 @@ from model.attention.memory import InMemoryReader, KVBlock
 from model.attention.selection import SelectionPolicy
 from model.errors import ContextTooLong, ModelError
 from model.inference.constrained_decoding import QuoteCursor, QuoteSource, word_starts
-from model.inference.generate import Sampling, answer_logprob, generate
+from model.inference.generate import Sampling, answer_logprobs, generate
 from model.inference.prefill import prefill
 from model.inference.prompt import encode_prompt
 from model.inference.session import LandmarkSession
@@ -135,7 +135,7 @@ def test_the_probability_of_an_answer_is_that_of_its_tokens(model, memory, polic
     prompt = [40, 41, 42]
     tokens = list(generate(model, prompt, memory=memory, policy=policy, sampling=Sampling(max_tokens=12)))
     tokens = [t for t in tokens if t.id >= 0]
-    logprobs = answer_logprob(model, prompt, [t.id for t in tokens], memory=memory, policy=policy)
+    (logprobs,) = answer_logprobs(model, prompt, [t.id for t in tokens], memory=memory, policy=policy)
     torch.testing.assert_close(logprobs, torch.tensor([t.logprob for t in tokens]), atol=1e-4, rtol=1e-4)
 
 
@@ -150,7 +150,7 @@ def test_an_answer_is_scored_as_it_was_generated(memory, text_ids, voters, landm
     prompt, over = (encode_prompt(model, ids), memory) if library else (ids, None)
     tokens = [*generate(model, prompt, memory=over, policy=policy, sampling=Sampling(max_tokens=25))]
     tokens = [token for token in tokens if token.id >= 0]
-    logprobs = answer_logprob(model, ids, [token.id for token in tokens], memory=over, policy=policy)
+    (logprobs,) = answer_logprobs(model, ids, [token.id for token in tokens], memory=over, policy=policy)
     torch.testing.assert_close(logprobs, torch.tensor([token.logprob for token in tokens]), atol=1e-5, rtol=1e-5)
 
 
@@ -194,8 +194,8 @@ def test_a_known_answer_in_few_passes_is_as_likely_as_token_by_token(memory, tex
         )
         wanted.append(float(logits_V.detach().log_softmax(-1)[token]))
         output = session.feed([token])
-    found = answer_logprob(model, prompt, answer, memory=memory, policy=policy).tolist()
-    assert found == pytest.approx(wanted, abs=1e-4)
+    found_BT = answer_logprobs(model, prompt, answer, memory=memory, policy=policy)
+    assert found_BT.tolist() == [pytest.approx(wanted, abs=1e-4)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"memory_layers": (2,)}, {"memory_layers": (0, 1, 2)}])
@@ -223,12 +223,25 @@ def test_a_block_left_out_of_the_softmax_is_a_memory_without_it(text_ids, voters
     without = InMemoryReader.from_blocks(model.memory_layers, blocks[:2] + blocks[3:])
     prompt, answer = model.prompt("When?").ids, text_ids[20:40]
     every = SelectionPolicy(top_k=len(blocks), voters=voters)
-    left_out = answer_logprob(model, prompt, answer, memory=whole, policy=replace(every, left_out=(2,)))
-    torch.testing.assert_close(left_out, answer_logprob(model, prompt, answer, memory=without, policy=every))
-    few = SelectionPolicy(top_k=1, voters=voters, left_out=tuple(range(len(blocks))))
-    nothing = answer_logprob(model, prompt, answer, memory=whole, policy=few)
+    left_out = answer_logprobs(model, prompt, answer, memory=whole, policy=replace(every, left_out=((2,),)))
+    torch.testing.assert_close(left_out, answer_logprobs(model, prompt, answer, memory=without, policy=every))
+    few = SelectionPolicy(top_k=1, voters=voters, left_out=(tuple(range(len(blocks))),))
+    nothing = answer_logprobs(model, prompt, answer, memory=whole, policy=few)
     empty = InMemoryReader.from_blocks(model.memory_layers, [])
-    torch.testing.assert_close(nothing, answer_logprob(model, prompt, answer, memory=empty, policy=every))
+    torch.testing.assert_close(nothing, answer_logprobs(model, prompt, answer, memory=empty, policy=every))
+
+
+@pytest.mark.parametrize("voters", ["token", "head", "group"])
+def test_what_is_left_out_side_by_side_is_what_is_left_out_alone(text_ids, voters) -> None:
+    model = tiny_model(seed=3)
+    memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text_ids)))
+    prompt, answer, policy = model.prompt("When?").ids, text_ids[20:40], SelectionPolicy(top_k=3, voters=voters)
+    rows = ((), (2,), (0, 1), (1, 3))
+    together_BT = answer_logprobs(model, prompt, answer, memory=memory, policy=replace(policy, left_out=rows))
+    for found_T, row in zip(together_BT, rows, strict=True):
+        (alone_T,) = answer_logprobs(model, prompt, answer, memory=memory, policy=replace(policy, left_out=(row,)))
+        torch.testing.assert_close(found_T, alone_T, atol=1e-4, rtol=1e-4)
+    assert len({round(float(found_T.sum()), 3) for found_T in together_BT}) == len(rows)
 
 
 class Library:

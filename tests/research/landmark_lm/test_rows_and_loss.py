@@ -9,7 +9,7 @@ from torch import Tensor
 from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
-from model.inference.generate import answer_logprob
+from model.inference.generate import answer_logprobs
 from research.landmark_lm.loss import LandmarkCache, ReadBlocks, Reads, draw_reads, row_loss
 from research.landmark_lm.memories import read_passages
 from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, join, lay_out
@@ -48,7 +48,7 @@ def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: La
     expected = []
     for asked in TEXT.asked:
         policy = SelectionPolicy(top_k=memory.num_blocks)
-        expected.append(answer_logprob(lm, asked.prompt, asked.answer, memory=memory, policy=policy))
+        expected += answer_logprobs(lm, asked.prompt, asked.answer, memory=memory, policy=policy)
     _, said = row_loss(
         lm, row, LandmarkCache(2), gate_share=0.5, sum_share=0.0, most_read=6, rng=_always_all(memory.num_blocks)
     )
