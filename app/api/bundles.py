@@ -65,11 +65,7 @@ routes = api_routes("bundles")
 
 @routes.get("/bundle", response_class=FileResponse)
 async def export(
-    library: RequestLibrary,
-    person: Person,
-    bundles: ServerBundles,
-    uploads: ServerUploads,
-    collection_id: str = "",
+    library: RequestLibrary, person: Person, bundles: ServerBundles, uploads: ServerUploads, collection_id: str = ""
 ) -> FileResponse:
     """All ready documents that may be read, or those of a collection, with their memory, in one file."""
     bundles.begin(person)

@@ -7,7 +7,7 @@ import time
 from io import BytesIO
 from typing import Annotated, Any, Literal
 
-from fastapi import BackgroundTasks, File, Form, Path, Query, Response, UploadFile
+from fastapi import BackgroundTasks, Depends, File, Form, Path, Query, Response, UploadFile
 from fastapi.responses import FileResponse
 from pydantic import Field, StringConstraints
 
@@ -193,17 +193,22 @@ def _discard(library: Library, job: Job) -> None:
             library.documents.delete([job.document_id])
 
 
-@routes.get("/suggestions", tags=["documents"])
-def suggestions(
-    library: RequestLibrary,
-    count: Annotated[int, Query(ge=1, le=20)] = 3,
+async def chosen(
     document_id: Annotated[list[str] | None, Query(max_length=500)] = None,
     collection_id: Annotated[list[str] | None, Query(max_length=500)] = None,
     where: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
-) -> Plain:
+) -> Scope:
+    return Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
+
+
+Chosen = Annotated[Scope, Depends(chosen)]
+"""These documents, and those of these collections, that meet all conditions."""
+
+
+@routes.get("/suggestions", tags=["documents"])
+def suggestions(library: RequestLibrary, scope: Chosen, count: Annotated[int, Query(ge=1, le=20)] = 3) -> Plain:
     """Questions that the newest documents (of these, or of these collections, that meet all conditions in `where`)
     can really answer."""
-    scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
     return {"suggestions": [one.to_dict() for one in library.descriptions.suggestions(count, within=scope)]}
 
 
@@ -372,16 +377,13 @@ def read(
 @routes.get("/grep", tags=["pages"])
 def grep(
     library: RequestLibrary,
+    scope: Chosen,
     pattern: Annotated[str, Query(min_length=1, max_length=LONGEST_PATTERN)],
     expression: bool = False,
-    document_id: Annotated[list[str] | None, Query(max_length=500)] = None,
-    collection_id: Annotated[list[str] | None, Query(max_length=500)] = None,
-    where: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Plain:
     """Where these words stand, in any case, with or without accents; with `expression`, where a regular expression
     matches. Newest documents first. `nearest`: if they stand nowhere, the nearest words of the library, or ""."""
-    scope = Scope(tuple(document_id or ()), tuple(collection_id or ()), tuple(where))
     found = library.documents.grep(pattern, expression=expression, within=scope, limit=limit + 1)
     nearest = "" if found or expression else library.documents.nearest(pattern)
     return {"matches": [one.to_dict() for one in found[:limit]], "more": len(found) > limit, "nearest": nearest}

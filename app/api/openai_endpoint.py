@@ -74,11 +74,7 @@ def models(library: RequestLibrary) -> Plain:
 
 @routes.post("/chat/completions", dependencies=[Depends(room)])
 async def complete(
-    library: RequestLibrary,
-    person: Person,
-    ask_queue: ServerQueue,
-    request: ChatRequest,
-    preferences: OwnPreferences,
+    library: RequestLibrary, person: Person, ask_queue: ServerQueue, request: ChatRequest, preferences: OwnPreferences
 ) -> Response:
     """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
     question = await run_in_threadpool(_question, library, request)

@@ -282,11 +282,7 @@ async def search(library: RequestLibrary, person: Person, ask_queue: ServerQueue
 
 @routes.post("/ask", tags=["questions"], response_class=EventSourceResponse, dependencies=[Depends(room)])
 async def ask(
-    library: RequestLibrary,
-    person: Person,
-    ask_queue: ServerQueue,
-    request: AskRequest,
-    preferences: OwnPreferences,
+    library: RequestLibrary, person: Person, ask_queue: ServerQueue, request: AskRequest, preferences: OwnPreferences
 ) -> AsyncIterator[ServerSentEvent]:
     """Events: `started` (with the id to stop it), `waiting` (when fewer questions are ahead), `progress` (of a task
     over whole documents), `token` (many), then `answer` (stored) or `error`. Closing the connection stops it."""
