@@ -139,7 +139,7 @@ def test_a_model_trains_through_the_kernels(device, monkeypatch) -> None:
 @needs_triton
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("voters", ["token", "group"])
-@pytest.mark.parametrize("left_out", [(), ((3,),)])
+@pytest.mark.parametrize("left_out", [(), ((3,),), ((), (3,), (1, 2))])
 def test_decoding_reads_chosen_blocks_by_the_kernel(device, voters, left_out, monkeypatch) -> None:
     """The same states and gates as the plain form."""
     calls = []
@@ -157,7 +157,7 @@ def test_decoding_reads_chosen_blocks_by_the_kernel(device, voters, left_out, mo
         calls.clear()
         output = session.feed([8])
         assert bool(calls) == kernel
-        found.append((output.hidden_TE, [read.gate_BHQS for read in output.selections[0]]))
+        found.append((output.hidden_BTE, [read.gate_BHQS for read in output.selections[0]]))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-5, rtol=1e-4)
     for gate, other in zip(found[0][1], found[1][1], strict=True):
         torch.testing.assert_close(gate, other, atol=1e-6, rtol=1e-4)
