@@ -89,45 +89,11 @@ def encoded(encoder: Any, ids_N: Tensor, segment_N: Tensor, lengths: Sequence[in
 
     They are concatenated without padding, because the encoder multiplies token by token. So a row's result is the same
     to the last bit, whichever rows are read with it."""
-    position_N = torch.cat([torch.arange(length) for length in lengths]).to(ids_N.device)
+    position_N = torch.cat([torch.arange(length, device=ids_N.device) for length in lengths])
     states_1NE: Tensor = encoder(
-        input_ids=ids_N[None],
-        token_type_ids=segment_N[None],
-        position_ids=position_N[None],
-        row_lengths=lengths,
-        padded=PaddedRows.of(lengths, ids_N.device) if ids_N.is_cuda else None,
+        input_ids=ids_N[None], token_type_ids=segment_N[None], position_ids=position_N[None], row_lengths=lengths
     ).last_hidden_state
     return states_1NE[0]
-
-
-class PaddedRows(NamedTuple):
-    """Where the tokens of concatenated rows stand when every row is as long as the longest: on a GPU one product of
-    all rows costs less than one for each. There a row's result may differ in the last bits with the rows beside it."""
-
-    token_RT: Tensor
-    """Number of each token among the concatenated ones; at padding that of some other."""
-    valid_RT: Tensor
-    place_N: Tensor
-    """Number of each concatenated token among the padded ones."""
-
-    @classmethod
-    def of(cls, lengths: Sequence[int], device: torch.device) -> PaddedRows:
-        length_R1 = torch.tensor(lengths)[:, None]
-        at_T = torch.arange(int(length_R1.max()))
-        valid_RT = at_T < length_R1
-        token_RT = (length_R1.cumsum(0) - length_R1 + at_T).clamp_max(int(length_R1.sum()) - 1)
-        place_N = valid_RT.flatten().nonzero()[:, 0]
-        return cls(*(each.to(device, non_blocking=True) for each in (token_RT, valid_RT, place_N)))
-
-    def attention(self, query_HND: Tensor, key_HND: Tensor, value_HND: Tensor, scaling: float) -> Tensor:
-        """mixed_HND."""
-        query, key, value = (
-            each.index_select(1, self.token_RT.flatten()).unflatten(1, self.token_RT.shape).transpose(0, 1)
-            for each in (query_HND, key_HND, value_HND)
-        )
-        mask_R11T = self.valid_RT[:, None, None]
-        mixed_RHTD = nn.functional.scaled_dot_product_attention(query, key, value, mask_R11T, scale=scaling)
-        return mixed_RHTD.transpose(0, 1).flatten(1, 2).index_select(1, self.place_N)
 
 
 def attention_within_rows(
@@ -139,7 +105,6 @@ def attention_within_rows(
     *,
     row_lengths: Sequence[int],
     scaling: float,
-    padded: PaddedRows | None = None,
     dropout: float = 0.0,
     **_others: Any,
 ) -> tuple[Tensor, None]:
@@ -147,10 +112,6 @@ def attention_within_rows(
 
     Written out, because rows are short: `scaled_dot_product_attention` is slower in bfloat16 on a CPU (a pass of a row
     by 1.4, its gradient by 6)."""
-    if padded is not None:
-        assert not dropout, "dropout of attention weights is written out alone"
-        mixed_HND = padded.attention(query_1HND[0], key_1HND[0], value_1HND[0], scaling)
-        return mixed_HND.transpose(0, 1)[None], None
     rows = zip(*(each.split(row_lengths, 2) for each in (query_1HND, key_1HND, value_1HND)), strict=True)
     mixed = []
     for query_1HTD, key_1HTD, value_1HTD in rows:

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from model.errors import ModelError
 from model.reading import span_reader
-from model.reading.network import JointReader, PaddedRows, SpanLogits, attention_within_rows
+from model.reading.network import JointReader, SpanLogits
 from model.reading.rows import JointRows, RowTokens, join_rows
 from model.reading.span_reader import FOLDER, WINDOW, ReadPassage, SpanReader, load_span_reader, sentence_mass
 from research.train.recipes.rounding import save_reader
@@ -154,21 +154,6 @@ def test_a_row_stands_alone_as_the_encoder_itself_has_it() -> None:
         plain_RT2 = network.points(network.encoder(input_ids=ids_RT, attention_mask=valid_RT.long()).last_hidden_state)
     torch.testing.assert_close(points_RT2[valid_RT], plain_RT2[valid_RT])
     assert not points_RT2[~valid_RT].any()
-
-
-def test_rows_as_long_as_the_longest_give_what_rows_side_by_side_give() -> None:
-    """As a GPU multiplies them; here on the CPU."""
-    lengths, scaling = [5, 1, 9, 4], 0.3
-    query, key, value = (torch.randn(1, 3, sum(lengths), 8, requires_grad=True) for _ in range(3))
-    padded = PaddedRows.of(lengths, query.device)
-    found = []
-    for how in (None, padded):
-        mixed, _ = attention_within_rows(
-            torch.nn.Identity(), query, key, value, None, row_lengths=lengths, scaling=scaling, padded=how
-        )
-        found.append((mixed, *torch.autograd.grad(mixed.square().sum(), (query, key, value))))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_the_mass_of_a_sentence_is_that_of_the_spans_within_it() -> None:
