@@ -137,7 +137,7 @@ def generate(
         if token is not None:
             output = session.feed([token])
         row = output.next_row(model.config.landmark_in_loss)
-        logprobs_V = _logprobs(model, output.hidden_TE[row])
+        logprobs_V = _logprobs(model, output.hidden_BTE[0, row])
         if cursor is None:
             (token, logprob), place = likeliest(logprobs_V), None
         else:

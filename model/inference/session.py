@@ -32,11 +32,6 @@ class StepOutput:
     selections: tuple[tuple[Selection, ...], ...]
     """One tuple of reads per forward pass, that is per window."""
 
-    @property
-    def hidden_TE(self) -> Tensor:  # noqa: N802 - axes
-        """Of the first row of the batch."""
-        return self.hidden_BTE[0]
-
     def next_row(self, landmark_in_loss: bool) -> int:
         """The row whose output chooses the next token, counted from the end: the last one, unless that is a landmark
         that was not trained to predict; then the last ordinary token."""

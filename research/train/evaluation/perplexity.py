@@ -114,7 +114,7 @@ def segment_losses(
 def _read_losses(stream: LandmarkSession, raw_ids: Sequence[int]) -> Tensor:
     """losses_M of all raw tokens but the first."""
     model, fed = stream.model, stream.feed(raw_ids[:-1])
-    hidden_ME = fed.hidden_TE[fed.predicting_rows(model.config.landmark_in_loss)]
+    hidden_ME = fed.hidden_BTE[0][fed.predicting_rows(model.config.landmark_in_loss)]
     targets_M = torch.tensor(raw_ids[1:], device=hidden_ME.device)
     parts = zip(hidden_ME.split(HEAD_POSITIONS), targets_M.split(HEAD_POSITIONS), strict=True)
     losses_M = torch.cat(

@@ -108,7 +108,7 @@ def test_reading_all_stored_blocks_equals_one_pass_over_the_text(family: str, vo
         raw[10:33],
         *([token] for token in raw[33:]),
     ]  # begins in mid-block, crosses windows, then token by token
-    logits = torch.cat([model.logits(stream.feed(piece).hidden_TE) for piece in pieces])
+    logits = torch.cat([model.logits(stream.feed(piece).hidden_BTE[0]) for piece in pieces])
     torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
 
 
@@ -117,7 +117,7 @@ def library_logits(model, blocks, prompt, k=3, voters="group"):
     fed = LandmarkSession(model, memory=memory, policy=SelectionPolicy(top_k=k, voters=voters)).feed(prompt)
     for read in fed.selections[0]:
         assert bool((read.gate_BHQS.sum(-1) < 1).all())
-    return model.logits(fed.hidden_TE)
+    return model.logits(fed.hidden_BTE[0])
 
 
 @given(st.permutations(range(7)), st.sampled_from(["token", "head", "group"]))

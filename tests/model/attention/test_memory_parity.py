@@ -33,10 +33,10 @@ def test_reading_in_windows_gives_recorded_selections_logits_and_tokens(name: st
             assert torch.equal(ids_HQS.reshape(wanted.shape), wanted), f"{prefix} layer {read.layer}"
 
     fed = stream.feed(data["raw_prompt"].tolist())
-    torch.testing.assert_close(model.logits(fed.hidden_TE), data["prompt_logits"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(model.logits(fed.hidden_BTE[0]), data["prompt_logits"], atol=1e-4, rtol=0)
     for number, reads in enumerate(fed.selections):
         check_selections(f"sel_chunk{number}", reads)
-    row = model.logits(fed.hidden_TE[fed.next_row(model.config.landmark_in_loss)])
+    row = model.logits(fed.hidden_BTE[0][fed.next_row(model.config.landmark_in_loss)])
     torch.testing.assert_close(row, data["first_next_token_logits"].view(-1), atol=1e-4, rtol=0)
     token = int(row.argmax())
     for step, wanted in enumerate(data["generated"].tolist()):
@@ -45,6 +45,6 @@ def test_reading_in_windows_gives_recorded_selections_logits_and_tokens(name: st
             break
         fed = stream.feed([token])
         check_selections(f"sel_step{step}", fed.selections[-1])
-        row = model.logits(fed.hidden_TE[fed.next_row(model.config.landmark_in_loss)])
+        row = model.logits(fed.hidden_BTE[0][fed.next_row(model.config.landmark_in_loss)])
         torch.testing.assert_close(row, data["gen_logits"][step], atol=1e-4, rtol=0)
         token = int(row.argmax())

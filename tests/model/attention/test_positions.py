@@ -90,5 +90,5 @@ def test_reading_all_stored_blocks_equals_one_pass_over_the_text() -> None:
     raw = torch.randint(0, 250, (6 * 7 + 5,), generator=torch.Generator().manual_seed(0)).tolist()
     whole = model(torch.tensor([model.with_landmarks(raw)]))[0]
     session = LandmarkSession(model, policy=SelectionPolicy(top_k=99, positions="paper"), window_blocks=2)
-    logits = torch.cat([model.logits(session.feed(piece).hidden_TE) for piece in (raw[:10], raw[10:33], raw[33:])])
+    logits = torch.cat([model.logits(session.feed(piece).hidden_BTE[0]) for piece in (raw[:10], raw[10:33], raw[33:])])
     torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)

@@ -96,7 +96,7 @@ def test_all_heads_of_a_query_may_choose_together_as_in_the_published_code() -> 
 def test_reading_everything_does_not_depend_on_who_chooses() -> None:
     model = tiny_model().requires_grad_(False)
     policies = [SelectionPolicy(top_k=99, voters=v, positions="paper") for v in (*VOTERS, "all_heads")]  # type: ignore[arg-type]
-    first, *others = (read_paper_text(model, policy).hidden_TE for policy in policies)
+    first, *others = (read_paper_text(model, policy).hidden_BTE[0] for policy in policies)
     for other in others:
         torch.testing.assert_close(other, first, atol=1e-5, rtol=1e-5)
 

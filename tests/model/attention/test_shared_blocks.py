@@ -65,7 +65,7 @@ def test_tokens_read_apart_in_one_pass_share_blocks_and_read_what_they_would_alo
         assert made, most
     shared, alone = results
     count = len(made)
-    torch.testing.assert_close(shared.hidden_TE, alone.hidden_TE, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(shared.hidden_BTE[0], alone.hidden_BTE[0], rtol=1e-5, atol=1e-5)
     for one, other in zip(shared.selections[-1], alone.selections[-1], strict=True):
         assert torch.equal(one.ids_BHQS, other.ids_BHQS)
         torch.testing.assert_close(one.gate_BHQS, other.gate_BHQS, rtol=1e-5, atol=1e-6)

@@ -50,7 +50,7 @@ def test_keys_that_were_rotated_before_give_what_rotating_all_of_them_gives(posi
         for piece in ([1, 2, 3], *([token] for token in range(30)), [4, 5]):
             if forgetful:
                 session._rotated = {}
-            steps.append(session.feed(piece).hidden_TE)
+            steps.append(session.feed(piece).hidden_BTE[0])
         outputs.append(torch.cat(steps))
     assert torch.equal(*outputs)
 

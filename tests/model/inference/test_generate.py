@@ -189,7 +189,7 @@ def test_a_known_answer_in_few_passes_is_as_likely_as_token_by_token(memory, tex
     session = LandmarkSession(model, memory=memory, policy=policy)
     output, wanted = session.feed(prompt), []
     for token in answer:
-        logits_V = model.logits(output.hidden_TE[output.next_row(landmark_in_loss)]).index_fill(
+        logits_V = model.logits(output.hidden_BTE[0][output.next_row(landmark_in_loss)]).index_fill(
             -1, torch.tensor([model.config.landmark_token_id]), -torch.inf
         )
         wanted.append(float(logits_V.detach().log_softmax(-1)[token]))
@@ -209,7 +209,7 @@ def test_an_answer_goes_on_from_the_encoded_prompt_as_from_its_tokens(text_ids, 
     for _ in range(2):  # the first answer leaves the encoded prompt as it is
         resumed, fed = (LandmarkSession(model, memory=memory, policy=policy) for _ in range(2))
         for got, wanted in ((resumed.resume(encoded), fed.feed(prompt)), (resumed.feed([7, 8]), fed.feed([7, 8]))):
-            torch.testing.assert_close(got.hidden_TE, wanted.hidden_TE, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(got.hidden_BTE[0], wanted.hidden_BTE[0], atol=1e-4, rtol=1e-4)
             assert got.landmarks == wanted.landmarks
             assert torch.equal(got.selections[0][0].ids_BHQS, wanted.selections[0][0].ids_BHQS)
 

@@ -34,7 +34,7 @@ def test_bfloat16_stays_near_float32(voters: str) -> None:
 
     def logits() -> torch.Tensor:
         memory = InMemoryReader.from_blocks(model.memory_layers, list(prefill(model, text)))
-        return model.logits(LandmarkSession(model, memory=memory, policy=policy).feed(prompt).hidden_TE).float()
+        return model.logits(LandmarkSession(model, memory=memory, policy=policy).feed(prompt).hidden_BTE[0]).float()
 
     exact = logits()
     model.bfloat16()
