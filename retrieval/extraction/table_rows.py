@@ -225,8 +225,9 @@ def sentences_of(row: Mapping[int, str], number: int, layout: Layout, pieces: Ma
     own = own_cells(row)
     if number < layout.apart + layout.heads or layout.wide < 2 or len(own) == 1 < len(row):
         return [in_between([pieces[column] for column in own], "\t")]
-    cells = [named_cell(layout.names, column, pieces[column]) for column in row]
-    key = list(row).index(layout.key) if layout.key in row else 0
+    told = [column for column in row if column in own or layout.names.get(column) != layout.names.get(column - 1)]
+    cells = [named_cell(layout.names, column, pieces[column]) for column in told]
+    key = told.index(layout.key) if layout.key in told else 0
     return row_sentences(cells, is_form=layout.is_form and len(cells) == 2, key=key)
 
 
@@ -260,8 +261,10 @@ def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False, key: i
 
 def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> dict[int, str]:
     """The names of the columns, if the first of the filled rows holds them: different words, and below them numbers,
-    or more than two columns, or whatever follows where the table is known to be `named`."""
-    if len(rows) < 2 or len(rows[0]) < 2:
+    or more than two columns, or whatever follows where the table is known to be `named`. A merged cell names all
+    columns that it spans."""
+    own = own_cells(rows[0]) if rows else []
+    if len(rows) < 2 or len(own) < 2:
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
     if any(len(name) > LONGEST_NAME for name in names.values()):
@@ -271,11 +274,13 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
-    if not _tells_apart(list(names.values())) or len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
+    if not _tells_apart([names[column] for column in own]):
+        return {}
+    if len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
         return {}
     if not named and 10 * len(used & set(names)) < len(names):  # a row far wider than those below it
         return {}
-    return names if named or len(names) > 2 or _has_numbers(rows[1:]) else {}
+    return names if named or len(own) > 2 or _has_numbers(rows[1:]) else {}
 
 
 def _tells_apart(names: Sequence[str]) -> bool:
