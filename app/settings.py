@@ -275,9 +275,11 @@ def _refuse_unknown_variables() -> None:
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     known += [f"{PREFIX}{name.upper()}_FILE" for name in SECRETS] + [PREFIX + name.upper() for name in RENAMED]
     for variable, value in os.environ.items():
-        if variable.removeprefix(PREFIX).lower() in RETIRED and value:
+        if not variable.startswith(PREFIX) or not value:
+            continue
+        if variable.removeprefix(PREFIX).lower() in RETIRED:
             log.warning("%s is no setting any more and is ignored; the next release refuses it.", variable)
-        elif variable.startswith(PREFIX) and value and variable not in known:
+        elif variable not in known:
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists them all."
             raise SettingsError(f"{variable} is not a setting. {hint}")

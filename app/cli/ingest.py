@@ -19,7 +19,7 @@ from app.cli.options import Call, IntoCollectionOption
 from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
 from model.errors import ModelError
-from retrieval.errors import MemoryMismatch
+from retrieval.errors import InvalidRequest, MemoryMismatch, NotFound
 from retrieval.types.records import ALREADY_STORED, Job
 from storage.errors import CatalogueUnavailable
 
@@ -228,9 +228,16 @@ def _read_by_workers(library: Library, handed_in: Sequence[Job | dict[str, Any]]
     yield from (each for each in handed_in if not isinstance(each, Job))
     waiting = {each.id: each.source for each in handed_in if isinstance(each, Job)}
     while waiting:
-        for job in [library.jobs.get(identity) for identity in waiting]:
-            if not job.active:
-                yield row_of_job(job, waiting.pop(job.id))
+        for identity, source in list(waiting.items()):
+            try:
+                job = library.jobs.get(identity)
+            except NotFound:
+                yield _failure(source, InvalidRequest("The document was deleted while it waited."))
+            else:
+                if job.active:
+                    continue
+                yield row_of_job(job, source)
+            del waiting[identity]
         if waiting:
             time.sleep(WATCH_SECONDS)
 

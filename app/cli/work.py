@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated
 
@@ -15,6 +15,7 @@ import typer
 from app.cli.options import Call
 from app.cli.output import tell
 from app.operations.logs import log_to
+from storage.errors import CatalogueUnavailable
 
 ALIVE_FILE, ALIVE_SECONDS = "worker-alive", 5.0
 """Touched while the worker gets on: what a liveness probe looks at (docs/kubernetes.md)."""
@@ -55,8 +56,9 @@ def work(
         while not drain.wait(0.5):
             if time.monotonic() - runner.last_sign < ALIVE_SECONDS:
                 alive.touch(mode=0o600)
-            if until_empty and not library.jobs.num_active():
-                break
+            with suppress(CatalogueUnavailable):  # the runner tries again, too
+                if until_empty and not library.jobs.num_active():
+                    break
         runner.drain()
         left = grace
         while left > 0 and runner.busy and not stop.wait(0.1):

@@ -471,7 +471,6 @@ class AnswerHead(Record):
     text: str
     created_at: str
     conversation_id: str | None
-    found: bool = True
 
 
 @dataclass(frozen=True)

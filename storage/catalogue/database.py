@@ -51,7 +51,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from storage.catalogue.schema import counters, folder_files, now
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, NotFound, StorageError
@@ -67,12 +67,14 @@ _PRIMARY_CODE = 0xFF  # SQLite's extended codes keep the primary code in their l
 @contextmanager
 def explained(place: str) -> Iterator[None]:
     """Raise what the database reports as `CatalogueUnavailable`, and too little memory as MemoryError. `place` names
-    the catalogue.
+    the catalogue. Raises ValueError for a value that the database does not take, as PostgreSQL takes no NUL in a text.
 
     What a statement of ours did wrong passes as it is, `IntegrityError` too.
     """
     try:
         yield
+    except DataError as error:
+        raise ValueError(f"The catalogue takes no such value: {_line(error.orig or error)}.") from error
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         known = None if isinstance(error, IntegrityError) or cause is None else _explanation(cause, place)
@@ -110,8 +112,8 @@ def _explanation(cause: BaseException, place: str) -> StorageError | None:
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR:
             return CatalogueUnavailable(
-                f"The catalogue {place} cannot be read or written ({_line(cause)}). Look after the disk and the rights "
-                "of this file and its folder, then try again."
+                f"The catalogue {place} cannot be read or written ({_line(cause)}). Check the disk and the "
+                "permissions of this file and its folder, then try again."
             )
     return None
 
@@ -368,10 +370,12 @@ class Database:
         """The same, with the room that was set aside for it, and the erasing of what was deleted."""
         if self._room is not None:
             self._room.unlink(missing_ok=True)
-        with self.write() as connection:
-            yield connection
-        self._erase_deleted()
-        self.keep_room()
+        try:
+            with self.write() as connection:
+                yield connection
+            self._erase_deleted()
+        finally:
+            self.keep_room()
 
     def keep_room(self) -> None:
         """Set room aside on the disk, where there is some and none is set aside."""

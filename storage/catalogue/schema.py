@@ -1,7 +1,8 @@
 """The tables of the catalogue. A new catalogue is made from these; `storage/migrations` brings older ones to
 them, as a test compares.
 
-- Documents, jobs, answers, conversations, collections and users have random ids (uuid, 32 hex digits).
+- Documents, jobs, answers, collections and users have random ids (uuid, 32 hex digits); conversations any of the
+  caller's, of 64 characters at most.
 - Block ids are integers that are never reused, not even after deletion, so an old answer cannot point at someone
   else's text. They come from `counters` and the clock, which makes the ids within a shard consecutive and tells nobody
   how much others have stored.
@@ -44,6 +45,7 @@ metadata = MetaData(
 # SQLite uses only INTEGER (not BIGINT) as its row id.
 BigId = BigInteger().with_variant(Integer(), "sqlite")
 HexId = String(32)
+CallersId = String(64).with_variant(HexId, "sqlite")  # which stores texts of any length
 Time = String(32)
 
 
@@ -320,7 +322,7 @@ jobs = Table(
 conversations = Table(
     "conversations",
     metadata,
-    _random_id(),
+    Column("id", CallersId, primary_key=True),
     Column("title", Text, nullable=False),
     Column("owner_id", HexId),
     _created_at(),
@@ -330,7 +332,7 @@ answers = Table(
     "answers",
     metadata,
     _random_id(),
-    Column("conversation_id", HexId, ForeignKey("conversations.id", ondelete="CASCADE"), index=True),
+    Column("conversation_id", CallersId, ForeignKey("conversations.id", ondelete="CASCADE"), index=True),
     Column("question", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("search_text", Text, nullable=False),  # question and text, case folded

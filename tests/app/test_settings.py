@@ -92,6 +92,11 @@ def test_a_mistyped_variable_is_refused_with_the_right_name() -> None:
         load_settings({"CAIRN_ZZZZZZZZZ": "1"})
 
 
+def test_variables_of_other_programs_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    load_settings({"TRACING": "1"})
+    assert not caplog.records
+
+
 def test_secrets_come_from_files_and_never_show(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("correct horse battery\n")

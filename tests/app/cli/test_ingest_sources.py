@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.work import JobRunner
+from retrieval.documents import Documents
 from retrieval.errors import InvalidRequest
 from retrieval.ingest.intake import bucket_sources
 from retrieval.library import Library
+from retrieval.types.records import Job
 from storage.blobs.s3 import Address, Bucket
 from storage.errors import StoreUnavailable
 from tests.app.cli_client import Commands, cairn
@@ -58,3 +61,21 @@ def test_what_is_handed_in_for_workers_is_read_by_them(commands: Commands, libra
         ended = cairn("ingest", bucket, "--workers", "--json")
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert sorted((row["source"], row["status"]) for row in rows) == [("a.txt", "done"), ("deep/b.md", "done")]
+
+
+def test_what_is_deleted_while_it_waits_for_workers_is_a_row_too(
+    commands: Commands, library: Library, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Documents.submit
+
+    def deleted(self: Documents, path: Path, **given: Any) -> Job:
+        job = submit(self, path, **given)
+        if given["source"] == "a.txt":
+            library.documents.delete([job.document_id])
+        return job
+
+    monkeypatch.setattr(Documents, "submit", deleted)
+    with JobRunner(library):
+        ended = cairn("ingest", bucket, "--workers", "--json")
+    rows = {row["source"]: row for row in map(json.loads, ended.stdout.splitlines())}
+    assert rows["deep/b.md"]["status"] == "done" and "deleted while it waited" in rows["a.txt"]["error"]

@@ -30,10 +30,11 @@ def test_answers_are_listed_newest_first_and_found_by_every_word(catalogue):
 
 
 def test_answers_are_listed_by_conversation_and_deleted_one_by_one(catalogue):
-    catalogue.ensure_conversation("c1", "A")
-    mine = catalogue.save_answer(question="q", text="a", body="{}", document_ids=[], conversation_id="c1")
+    named = "c1" * 32  # any id of the caller's
+    catalogue.ensure_conversation(named, "A")
+    mine = catalogue.save_answer(question="q", text="a", body="{}", document_ids=[], conversation_id=named)
     other = catalogue.save_answer(question="q", text="a", body="{}", document_ids=[])
-    assert catalogue.answers(conversation_id="c1") == [mine] and catalogue.answers(conversation_id="new") == []
+    assert catalogue.answers(conversation_id=named) == [mine] and catalogue.answers(conversation_id="new") == []
     catalogue.delete_answer(mine.id)
     assert catalogue.answers() == [other]
     catalogue.delete_answer(other.id)
@@ -54,3 +55,5 @@ def test_an_answer_from_a_document_that_is_gone_is_not_kept(home):
 def test_what_is_not_there_is_said(catalogue, call):
     with pytest.raises(NotFound, match="nothing"):
         getattr(catalogue, call)("nothing")
+    with pytest.raises((NotFound, ValueError)):
+        getattr(catalogue, call)("no\0thing")

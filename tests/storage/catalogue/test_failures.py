@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 
 from storage.catalogue import Catalogue, database
 from storage.catalogue.database import explained
-from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable
+from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, NotFound
 from tests.storage.stored import FINGERPRINT, add_ready, new_document, open_home, sqlite_only
 
 pytestmark = sqlite_only
@@ -200,6 +200,14 @@ def alone() -> list[str]:
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("a disk of the test's own cannot be mounted here")
     return command
+
+
+def test_room_for_a_deletion_is_set_aside_again_when_nothing_was_deleted(tmp_path: Path) -> None:
+    catalogue, _ = open_home(tmp_path)
+    (room,) = tmp_path.glob("*-room")
+    with pytest.raises(NotFound):
+        catalogue.delete_answer("nothing")
+    assert room.exists()
 
 
 def test_what_is_on_a_full_disk_can_be_deleted(alone: list[str], tmp_path: Path) -> None:
