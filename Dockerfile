@@ -47,7 +47,7 @@ VOLUME /data
 EXPOSE 7860
 
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
-  CMD [".venv/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7860/healthz', timeout=4)"]
+  CMD [".venv/bin/python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ.get('CAIRN_PORT') or 7860}/healthz\", timeout=4)"]
 
 # Addresses beyond this machine are served with a password only: CAIRN_PASSWORD, or CAIRN_PASSWORD_FILE for a secret.
 CMD [".venv/bin/python", "-m", "app", "serve"]

@@ -59,7 +59,7 @@ def options(
     home: HomeOption = None,
     model: ModelOption = None,
     version: bool = typer.Option(
-        False, "--version", is_eager=True, callback=lambda on: _version() if on else None, help="Say which."
+        False, "--version", is_eager=True, callback=lambda on: _version() if on else None, help="Show the version."
     ),
 ) -> None:
     """Ask questions of your own documents, and see the passages that the answer comes from."""

@@ -66,7 +66,7 @@ def list_(call: Call) -> None:
         ]
         say(table(("user", "password", "token", "linked", "made"), cells))
     else:
-        tell("There are no accounts: whoever reaches this library sees all of it. `cairn user add NAME` makes one.")
+        tell("There are no accounts: one password or token opens all of it. `cairn user add NAME` makes one.")
 
 
 def password(call: Call, name: NameArgument, password_stdin: StdinOption = False) -> None:
@@ -154,7 +154,7 @@ def remove(
         last = not accounts.any
     call.write({"name": one.name, "removed": True}, f"{one.name} has been removed.")
     if last:
-        tell("There are no accounts left: whoever reaches this library on this machine sees all of it.")
+        tell("There are no accounts left: one password or token opens all of the library again.")
 
 
 def _password(from_stdin: bool) -> tuple[str, str | None]:

@@ -29,8 +29,8 @@ MAX_GROUPS, MAX_GROUP_LENGTH = 1000, 200
 
 @dataclass(frozen=True)
 class Identity:
-    """Whom the provider vouches for. `username`: exactly what it calls them; `names`: what they may be called here,
-    best first; `groups` None: it did not say."""
+    """A person as the identity provider describes them. `username`: exactly what it calls them; `names`: what they may
+    be called here, best first; `groups` None: it did not say."""
 
     issuer: str
     subject: str

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from model.attention.blockwise import blockwise_attention
+from model.attention.rotary import exact_scores
 from model.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ def read_chosen_blocks(
     gates = torch.empty(outs.shape[:3], dtype=torch.float32, device=rows.device)
     sizes = chosen_sizes(size, dim, num_rows)
     with torch.cuda.device_of(rows):
-        _kernels().chosen_blocks_kernel[(slots, -(-num_rows // sizes["M"]), len(outs))](
+        _kernels().chosen_blocks_kernel[(len(outs), -(-num_rows // sizes["M"]), slots)](
             rows, keys, values, lengths, outs, gates, scaling, num_rows, slots, **sizes
         )
     shape = (batch, groups, voters)
@@ -246,7 +247,8 @@ def _wait(device: torch.device) -> None:
 
 
 def largest_error(device: torch.device, dtype: torch.dtype, dim: int, block_size: int) -> float:
-    """Over output and the gradients of queries, keys and values, relative to the twin's largest; inf if not finite."""
+    """Over output and the gradients of queries, keys and values, and over the output of the last query where it reads
+    the finished blocks as chosen ones; relative to the twin's largest; inf if not finite."""
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         random = torch.Generator().manual_seed(0)
         length = 3 * block_size + block_size // 2
@@ -260,6 +262,25 @@ def largest_error(device: torch.device, dtype: torch.dtype, dim: int, block_size
             leaves = [each.clone().requires_grad_() for each in (query, key, value)]
             out = attention(*leaves, block_size=block_size, scaling=dim**-0.5, valid_BT=valid_BT) * seen
             found.append([out.detach(), *torch.autograd.grad((out.float() * grad.float()).sum(), leaves)])
+        found[0].append(_last_by_choice(query, key, value, block_size))
+        found[1].append(found[1][0][:1, :, -1])
         pairs = zip(*found, strict=True)
         errors = [float((one - other).float().abs().max() / other.abs().max().clamp_min(1e-6)) for one, other in pairs]
     return max(math.inf if math.isnan(error) else error for error in errors)
+
+
+def _last_by_choice(query: Tensor, key: Tensor, value: Tensor, block_size: int) -> Tensor:
+    """out_BHD of the first text's last query, its finished blocks read as chosen ones."""
+    rows_BGXRD = query[:1, None, None, :, -1].contiguous()
+    num_blocks = key.shape[2] // block_size
+    near = slice(num_blocks * block_size, None)
+    keys_BGXNLD, values_BGXNLD = (
+        x[:1, :, : near.start].unflatten(2, (num_blocks, block_size)).unsqueeze(2) for x in (key, value)
+    )
+    lengths_BGXN = torch.full((1, 1, 1, num_blocks), block_size - 1, device=query.device)
+    scaling = query.shape[-1] ** -0.5
+    outs, gates = read_chosen_blocks(rows_BGXRD, keys_BGXNLD, values_BGXNLD, lengths_BGXN, scaling=scaling)
+    logits_BGXRK = exact_scores(rows_BGXRD, key[:1, :, None, near]) * scaling
+    local_BGXRD = logits_BGXRK.softmax(-1) @ value[:1, :, None, near].float()
+    out_BGXRD, _ = merge(outs, gates, local_BGXRD, logits_BGXRK.logsumexp(-1))
+    return out_BGXRD[:, 0, 0]

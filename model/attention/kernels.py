@@ -262,7 +262,7 @@ def chosen_blocks_kernel(
 ):  # fmt: skip
     """One chosen block and some of the query rows that chose it: rows [_, num_rows, D], keys, values [_, slots, L, D],
     outs [_, num_rows, slots, D], gates [_, num_rows, slots], all contiguous."""
-    slot, voter = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    voter, slot = tl.program_id(0).to(tl.int64), tl.program_id(2)
     row = tl.program_id(1) * M + tl.arange(0, M)
     inside = row < num_rows
     token = tl.arange(0, P)

@@ -95,7 +95,7 @@ def in_text_order(memory: MemoryReader) -> OrderedMemory:
 
 
 class InMemoryReader:
-    """Blocks kept as tensors: for texts read in windows, and as the oracle for every other reader.
+    """Blocks kept as tensors: for texts read in windows, and as the reference that other readers are tested against.
 
     All rows of the batch hold the same number of blocks. `capacity` keeps only that many, dropping the oldest.
     """

@@ -8,7 +8,7 @@ Position schemes (docs/landmark-attention.md, section 5), in slots of one block 
 
 - Paper ("stingy" positions, section 3.2.3): blocks are not read where they are scored. The i-th chosen block in text
   order (i from 0) is read in slot i, or in slot i + 1 if it is among the k newest, so that an empty slot separates old
-  from new. No distance exceeds those of training.
+  from new. Distances are at most k + 1 slots and the window, however long the text is.
 - Library: documents have no order among each other, so all chosen blocks share slot 0. The logit that chooses a block
   is then the logit that gates it, storage order cannot matter, and the context does not limit the blocks read.
 

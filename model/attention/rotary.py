@@ -49,10 +49,8 @@ def rotary_tables(
 
 def exact_scores(rows: Tensor, keys: Tensor) -> Tensor:
     """rows [..., M, D] times keys [..., N, D]: float32 [..., M, N]. Leading axes broadcast."""
-    if rows.dtype == keys.dtype == torch.float32:
-        return torch.matmul(rows, keys.mT)
     with torch.autocast(rows.device.type, enabled=False):  # which would round the operands again
-        if rows.is_cuda and rows.dtype == keys.dtype != torch.float64:
+        if rows.is_cuda and rows.dtype == keys.dtype and rows.dtype in (torch.bfloat16, torch.float16):
             lead = torch.broadcast_shapes(rows.shape[:-2], keys.shape[:-2])
             left, right = (x.expand(*lead, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (rows, keys))
             return _WideProduct.apply(left, right).unflatten(0, lead)  # type: ignore[no-any-return, no-untyped-call]

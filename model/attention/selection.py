@@ -1,8 +1,8 @@
 """How a read chooses blocks: who votes, how many blocks are taken, and which of equal blocks wins.
 
 Tie rule: of blocks with equal votes the newest (highest number) is taken. In the first layer all landmark keys are
-equal before rotation, so there the rule alone decides. A matrix product does not give the same sum for equal keys in
-different columns, so votes that differ by no more than rounding (`TIE`) count as equal.
+equal before rotation, so the rule alone decides among blocks scored in one slot. A matrix product does not give the
+same sum for equal keys in different columns, so votes that differ by no more than rounding (`TIE`) count as equal.
 
 Axes: B batch, H query heads, G KV heads, Q queries, X voter groups per KV head, R rows that vote together, N stored
 blocks, S slots.
@@ -74,7 +74,7 @@ class SelectionPolicy:
 
     @property
     def of_one_text(self) -> bool:
-        """Whether the memory is that of one growing text, into which its finished blocks move."""
+        """Whether the blocks stand in the order of one text, as paper positions need it. A memory that grows does."""
         return self.positions != "library"
 
     @property
@@ -82,7 +82,8 @@ class SelectionPolicy:
         return self.voters == "all_heads" or (self.voters == "group" and self.each_query)
 
     def voter_rows(self, x_BHQD: Tensor, groups: int) -> Tensor:
-        """x_BGXRD: the rows of each KV head by the voter group they belong to."""
+        """x_BGXRD: rows by who votes together. X is the heads and queries of a KV head ("token", or `each_query`), its
+        heads ("head"), 1 ("group"), or its queries ("all_heads", and "group" with `each_query`); R is the rest."""
         x_BGHQD: Tensor = x_BHQD.unflatten(1, (groups, -1))
         heads_per_group, num_queries = x_BGHQD.shape[2:4]
         if self._heads_of_a_query_together:

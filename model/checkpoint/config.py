@@ -68,8 +68,9 @@ class LandmarkConfig:
             raise ModelError("window_blocks must be at least 1 and context_blocks at least 0.")
         if self.answers not in ANSWER_FORMS:
             raise ModelError(f"answers is {self.answers!r}; choose one of {', '.join(ANSWER_FORMS)}.")
-        if self.search_weights is not None and not any(any(row) for row in self.search_weights):
-            raise ModelError("search_weights are all 0; search needs at least one head.")
+        for name in ("search_weights", "evidence_weights"):
+            if (weights := getattr(self, name)) is not None and not any(any(row) for row in weights):
+                raise ModelError(f"{name} are all 0; at least one head must count.")
         if "{question}" not in self.prompt:
             raise ModelError("prompt must contain {question}, where the question goes.")
 
@@ -90,7 +91,7 @@ class LandmarkConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LandmarkConfig":
         """Inverse of `to_dict`; settings of earlier releases are dropped. Raises `ModelError` for keys that this
-        version does not know."""
+        version does not know, and for values of another type."""
         if not isinstance(values, Mapping):
             raise ModelError("config.landmark is not an object with settings. Download or copy the checkpoint again.")
         values = {name: value for name, value in values.items() if name not in UNUSED or value != UNUSED[name]}
@@ -103,10 +104,13 @@ class LandmarkConfig:
         plain = {name: value for name, value in values.items() if name in known}
         if values.get("quotes"):
             plain.setdefault("answers", "quoted")
-        for name in ("memory_layers", "stop"):
-            if plain.get(name) is not None:
-                plain[name] = tuple(plain[name])
-        for name in ("search_weights", "evidence_weights"):
-            if plain.get(name) is not None:
-                plain[name] = tuple(tuple(row) for row in plain[name])
-        return cls(**plain)
+        try:
+            for name in ("memory_layers", "stop"):
+                if plain.get(name) is not None:
+                    plain[name] = tuple(plain[name])
+            for name in ("search_weights", "evidence_weights"):
+                if plain.get(name) is not None:
+                    plain[name] = tuple(tuple(row) for row in plain[name])
+            return cls(**plain)
+        except TypeError as error:
+            raise ModelError(f"config.landmark cannot be read ({error}): copy the checkpoint again.") from error

@@ -228,7 +228,7 @@ class LandmarkModel(BackboneModel):
         return self.prompt_of(self.tokenize(question).ids)
 
     def prompt_of(self, question_ids: Sequence[int]) -> Prompt:
-        """`prompt` of a tokenized question."""
+        """The same for a question that is tokenized already."""
         before, *parts = self.config.prompt.split("{question}")
         ids = list(self.tokenizer(before, add_special_tokens=True)["input_ids"])
         if self.tokenizer.eos_token_id is not None and ids and ids[-1] == self.tokenizer.eos_token_id:

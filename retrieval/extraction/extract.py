@@ -59,7 +59,7 @@ class ExtractProgress:
 
 
 def set_reader_limits(memory_bytes: int) -> None:
-    """Limit the memory that the files this process has read at the same time may take in all."""
+    """Limit the total memory of the processes that read files for this one at the same time."""
     SANDBOX.admission = Admission(memory_bytes=memory_bytes)
 
 

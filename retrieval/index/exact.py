@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.attention.rotary import exact_scores
 from model.attention.selection import top_blocks
 
 
@@ -105,8 +106,8 @@ def products(query_YGD: Tensor, landmarks_YGND: Iterable[Tensor]) -> Tensor:
     """logits_N, float32: one inner product of the query with each block's landmarks over all layers and heads."""
     of_layers = []
     for query_GD, layer_GND in zip(query_YGD, landmarks_YGND, strict=True):
-        query_GD1 = query_GD.to(layer_GND.device, layer_GND.dtype).unsqueeze(-1)
-        of_layers.append((layer_GND @ query_GD1).float().sum(0).squeeze(-1))
+        query_G1D = query_GD.to(layer_GND.device, layer_GND.dtype).unsqueeze(1)
+        of_layers.append(exact_scores(layer_GND, query_G1D).sum(0).squeeze(-1))
     logits_N: Tensor = reduce(torch.add, of_layers)
     return logits_N
 

@@ -296,7 +296,7 @@ def _sentence(error: OSError | MemoryError | RuntimeError | SystemError) -> str:
         return (
             f"The disk reported an error{where}: {error.strerror}. What was read so far is kept: retry once it works."
         )
-    return f"Something unexpected went wrong ({type(error).__name__}: {error})."
+    return f"Something unexpected went wrong ({type(error).__name__}: {error}). Retry; the log has the details."
 
 
 def claim(workspace: Workspace, job_id: str) -> Job | None:

@@ -1,6 +1,6 @@
 """The path of a question, from `retrieval.library.Library.ask` on. `Answerer.run` (answer.py) calls, in this order:
 
-1. `retrieve` (retrieve.py): the question spelled right and made to stand alone, `find_blocks` (search.py), which
+1. `retrieve` (retrieve.py): the question made to stand alone, `find_blocks` (search.py), which
    encodes it and ranks blocks, and `choose_candidates`, the blocks that an answer may read.
 2. `draft_from_rows` (computed.py): a plain question over one table is computed, and step 3 is left out.
 3. `AnswerSelector.tokens` (draft.py). A checkpoint that quotes: `candidate_sentences`, `score_sentences` and

@@ -83,6 +83,6 @@ def _without_article(word: str, common: frozenset[str]) -> str:
 
 
 def _shares(one: str, other: str) -> bool:
-    """Whether most of one's words stand in the other, plural or not."""
+    """Whether both have a word in common, plural or not."""
     first, second = ({word.rstrip("s") for word in re.split(r"[ -]", each)} for each in (one, other))
     return bool(first & second)

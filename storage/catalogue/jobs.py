@@ -157,7 +157,8 @@ class JobRepository(Repository):
                 if job.cancel_requested:
                     end(connection, job, "cancelled", note="cancelled")
                 elif job.attempt >= max_attempts:
-                    why = f"The process died {job.attempt} times while working on this document, or fell silent."
+                    why = f"The process died {job.attempt} times while working on this document, or fell silent. "
+                    why += "The file itself may be the cause; a retry tries again."
                     end(connection, job, "failed", error=why)
                 else:
                     update_row(connection, jobs, job.id, state="queued", worker="")

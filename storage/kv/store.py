@@ -180,14 +180,15 @@ class KVBlockStore:
         return torch.from_numpy(lengths.astype(np.int64))
 
     def _landmarks_of(self, shard: OpenShard) -> Tensor:
-        if shard.landmarks_NYGD is None:
+        landmarks_NYGD = shard.landmarks_NYGD  # read once: another thread may begin the shard anew
+        if landmarks_NYGD is None:
             numbers = torch.frombuffer(bytearray(shard.section("landmarks")), dtype=self.layout.landmark_dtype)
             shape = shard.header.shape_NYGD
             landmarks_NYGD = numbers[: math.prod(shape)].view(shape)
             if self.layout.exact_dtype is not None:  # only rounded memory needs them for each read
                 return landmarks_NYGD
             shard.landmarks_NYGD = landmarks_NYGD
-        return shard.landmarks_NYGD
+        return landmarks_NYGD
 
     def _shard(self, name: str) -> OpenShard:
         with self._lock:

@@ -20,7 +20,7 @@ _DEEPEST = 50
 
 
 def drawn_text(element: etree._Element) -> Iterator[str]:
-    """The paragraphs in a drawing, without empty ones."""
+    """The paragraphs of a drawing that have text."""
     for paragraph in element.iter(f"{_A}p"):
         text = "".join(" " if one.tag == f"{_A}br" else one.text or "" for one in paragraph.iter(f"{_A}t", f"{_A}br"))
         text = " ".join(clean_text(text).split())

@@ -9,6 +9,7 @@ import torch
 
 from model.attention import fused as trust
 from model.attention.blockwise import blockwise_attention
+from tests.model.attention.fused_twin import chosen_blocks_twin
 
 CPU = torch.device("cpu")
 
@@ -29,11 +30,18 @@ def crashing(*leaves, **options):
     raise RuntimeError("out of resource: shared memory")
 
 
+def wrong_blocks(*tensors, **options):
+    outs, gates = chosen_blocks_twin(*tensors, **options)
+    return outs, gates + 1.0
+
+
 @pytest.fixture(autouse=True)
-def _nothing_remembered():
-    trust.agrees.cache_clear()
+def _nothing_remembered(monkeypatch):
+    monkeypatch.setattr(trust, "read_chosen_blocks", chosen_blocks_twin)
+    agrees = trust.agrees
+    agrees.cache_clear()
     yield
-    trust.agrees.cache_clear()
+    agrees.cache_clear()
 
 
 @pytest.fixture
@@ -47,7 +55,15 @@ def seconds(monkeypatch):
 def test_right_kernels_are_used(monkeypatch, seconds):
     monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
     assert trust.agrees(CPU, torch.bfloat16, 16, 8)
-    assert trust.largest_error(CPU, torch.bfloat16, 16, 8) == 0
+    assert trust.largest_error(CPU, torch.bfloat16, 16, 8) < 0.01
+
+
+def test_a_kernel_of_chosen_blocks_that_is_wrong_is_not(monkeypatch, caplog, seconds):
+    monkeypatch.setattr(trust, "fused_attention", blockwise_attention)
+    monkeypatch.setattr(trust, "read_chosen_blocks", wrong_blocks)
+    with caplog.at_level(logging.WARNING):
+        assert not trust.agrees(CPU, torch.bfloat16, 16, 8)
+    assert "off by" in caplog.text
 
 
 @pytest.mark.parametrize(

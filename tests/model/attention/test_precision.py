@@ -48,7 +48,7 @@ def test_bf16_errs_no_more_than_pytorchs_attention(length: int, more: float) -> 
 
 def test_products_of_half_precision_numbers_are_not_rounded() -> None:
     a, b = (torch.randn(2, 3, 20, 48, generator=torch.Generator().manual_seed(n)) for n in (1, 2))
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
         x, y = a.to(dtype), b.to(dtype)
         exact = x.double() @ y.double().mT
         assert exact_scores(x, y).dtype == torch.float32

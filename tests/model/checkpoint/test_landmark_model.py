@@ -157,6 +157,14 @@ def test_settings_of_a_newer_version_are_refused() -> None:
         LandmarkConfig.from_dict({"block_size": 8, "landmark_token_id": 1, "tomorrow": 1})
 
 
+@pytest.mark.parametrize(
+    "odd", [{"block_size": "64"}, {"memory_layers": 6}, {"landmark_token_id": None}, {"evidence_weights": [[0.0, 0.0]]}]
+)
+def test_settings_of_another_type_are_refused(odd: dict[str, object]) -> None:
+    with pytest.raises(ModelError):
+        LandmarkConfig.from_dict({"block_size": 8, "landmark_token_id": 1, **odd})
+
+
 def test_adding_a_landmark_keeps_the_other_rows() -> None:
     torch.manual_seed(0)
     backbone = AutoModelForCausalLM.from_config(LlamaConfig(**{**SHAPE, "vocab_size": 256}))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from retrieval.errors import InvalidRequest
-from retrieval.index.exact import ExactLandmarkIndex, VisibleLandmarks
+from retrieval.index.exact import ExactLandmarkIndex, VisibleLandmarks, products
 from retrieval.index.faiss import FaissLandmarkIndex
 from retrieval.index.mapped import Contents, LandmarkFile, MappedLandmarkIndex, write_landmark_file
 from retrieval.index.snapshot import AUTO_MAPPED_BLOCKS
@@ -94,6 +94,12 @@ def test_the_best_blocks_are_those_with_the_largest_inner_product(snapshot_of):
     torch.testing.assert_close(ranking.logits.double(), logits[ranking.indices], atol=1e-4, rtol=0)
     assert (ranking.mean, ranking.spread) == pytest.approx((float(logits.mean()), float(logits.std())), rel=1e-2)
     torch.testing.assert_close(ranking.gates.double(), logits.softmax(0)[ranking.indices], atol=1e-5, rtol=1e-4)
+
+
+def test_logits_of_half_precision_landmarks_are_summed_unrounded():
+    query, landmarks = torch.randn(1, 2, 8), torch.randn(1, 2, 50, 8).bfloat16()
+    wanted = torch.einsum("ygd,ygnd->n", query.bfloat16().double(), landmarks.double())
+    torch.testing.assert_close(products(query, landmarks).double(), wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_blocks_out_of_scope_are_never_found_and_take_no_share(snapshot_of):
