@@ -405,7 +405,7 @@ def _own_scripts_only(page: bytes, nonce: str) -> bytes:
 
 
 AT_ONCE, WAITING = 8, 100
-_SHARED = ("/api/v1/", "/mcp")
+_SHARED = ("/api/v1/", "/mcp", "/v1/models")
 _PAGE_STREAMS = ("/gradio_api/heartbeat/", GRADIO_STREAM)  # of the settings page: one or two a tab
 MOST_PAGE_STREAMS = 40
 _STREAMS = frozenset({"/api/v1/ask", "/api/v1/events"})  # open for long; they count those of a person themselves

@@ -36,7 +36,8 @@ def settings_page() -> str:
                 "Settings are environment variables. A command-line option overrides its variable. Sizes may be "
                 "written as `2GB`, `512MiB` or in bytes. Unknown variables that begin with `CAIRN_` are refused, so "
                 "that a typo does not go unnoticed. Preferences for questions (blocks, answer length, quoting) are "
-                "set in the web UI and stored in `preferences.json` in the home folder.",
+                "set in the web UI and stored for each account, in `preferences.json` and `preferences/` of the bucket "
+                "if there is one, else of the home folder.",
                 "| variable | default | meaning |\n|---|---|---|\n" + "\n".join(rows),
             ]
         )

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from storage.errors import StorageError
-from storage.properties import checked_property
+from storage.names import clean_name
+from storage.properties import checked_property, checked_values
 from storage.records import NewBlock, Page, Property
 
 _MOST_TOKEN = 1 << 32
@@ -66,7 +67,7 @@ class BundledRows:
         return [NewBlock(start, end, tuple(tokens), tuple(boxes)) for start, end, tokens, boxes in self.blocks]
 
     def property_rows(self) -> list[Property]:
-        return [Property(*one) for one in self.properties]
+        return [Property(name, clean_name(value), by_hand) for name, value, by_hand in self.properties]
 
     def title_bytes(self) -> bytes:
         return base64.b64decode(self.title_keys, validate=True)
@@ -92,9 +93,10 @@ def _check(rows: BundledRows, text: str, vocabulary: int, block_tokens: int) -> 
         value = getattr(rows, name)
         if len(value) != 64 or set(value) - set("0123456789abcdef"):
             raise ValueError(f"{name} is no hash")
-    for property_name, _, _ in rows.properties:
+    for property_name, value, _ in rows.properties:
         if checked_property(property_name) != property_name:
             raise ValueError(f"{property_name[:50]!r} cannot be the name of a property")
+        checked_values(property_name, [value])
     if not rows.blocks or sum(rows.shard_blocks) != len(rows.blocks) or min(rows.shard_blocks) < 1:
         raise ValueError("its blocks and memory files do not fit together")
     if [page[0] for page in rows.pages] != list(range(len(rows.pages))):

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import File, Form, UploadFile
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
-from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
 
 from app.api.dependencies import Person, RequestLibrary, api_routes, shared
 from app.api.documents import Plain
@@ -59,6 +60,21 @@ class Bundles:
             self._people.discard(person)
 
 
+class _Export(FileResponse):
+    """Ends the export however the sending ends. A background task would not run after a refused range or a broken
+    connection."""
+
+    def __init__(self, bundles: Bundles, person: str, path: Path, name: str):
+        super().__init__(path, filename=f"{name}{SUFFIX}", media_type="application/zip")
+        self._bundles, self._person, self._file = bundles, person, path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await run_in_threadpool(self._bundles.end, self._person, self._file)
+
+
 ServerBundles = Annotated[Bundles, shared("bundles")]
 routes = api_routes("bundles")
 
@@ -74,8 +90,7 @@ async def export(
     except BaseException:
         bundles.end(person)
         raise
-    after = BackgroundTask(bundles.end, person, path)
-    return FileResponse(path, filename=f"{name}{SUFFIX}", media_type="application/zip", background=after)
+    return _Export(bundles, person, path, name)
 
 
 @routes.post("/bundle")

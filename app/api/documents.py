@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from io import BytesIO
+from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
 from fastapi import BackgroundTasks, Depends, File, Form, Path, Query, Response, UploadFile
 from fastapi.responses import FileResponse
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from app.api.dependencies import Person, RequestLibrary, api_routes
 from app.api.errors import Body, Refused
@@ -20,6 +20,8 @@ from retrieval.errors import NotFound
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
 from retrieval.types.records import Job, Scope
+from storage.names import clean_name
+from storage.properties import checked_property, checked_values
 
 PAGE_SIZES = Query(ge=1, le=500)
 PICTURE_WIDTHS_PX = (300, 600, 900, 1200, 1800, 2400)  # a few only, since each is kept on disk
@@ -73,6 +75,20 @@ class DocumentChange(Body):
     properties: dict[str, list[str]] | None = Field(
         None, max_length=100, description="author, date, language, tag, or names of your own, each with its values"
     )
+
+    @field_validator("title")
+    @classmethod
+    def _is_a_title(cls, title: str | None) -> str | None:
+        if title is not None and not clean_name(title):
+            raise ValueError("A document needs a title")
+        return title
+
+    @field_validator("properties")
+    @classmethod
+    def _can_be_set(cls, properties: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
+        for name, values in (properties or {}).items():
+            checked_values(checked_property(name), values)
+        return properties
 
 
 class Identities(Body):
@@ -133,8 +149,10 @@ def stage(
 @routes.post("/uploads/page", status_code=201, tags=["files"])
 def stage_page(library: RequestLibrary, person: Person, uploads: ServerUploads, page: WebAddress) -> Plain:
     """Fetch a public web page, once; from then on it is like a file that was sent."""
-    found = fetch_page(page.url, uploads.settings.max_upload_bytes)
-    return uploads.stage(library, person, BytesIO(found.content), found.name, sent_as=page.sent_as).shown()
+    with TemporaryFile() as file:
+        name = fetch_page(page.url, uploads.settings.max_upload_bytes, file)
+        file.seek(0)
+        return uploads.stage(library, person, file, name, sent_as=page.sent_as).shown()
 
 
 @routes.get("/uploads", tags=["files"])
@@ -261,11 +279,11 @@ def citation(
 
 @routes.patch("/documents/{document_id}", tags=["documents"])
 def change(library: RequestLibrary, document_id: str, change: DocumentChange) -> Plain:
-    """Rename, move to a collection, or set properties."""
+    """Rename, move to a collection, or set properties; if one of these is refused, nothing changes."""
+    if "collection_id" in change.model_fields_set:  # first: only a move can still be refused by itself
+        library.documents.move(document_id, change.collection_id)
     if change.title is not None:
         library.documents.rename(document_id, change.title.strip())
-    if "collection_id" in change.model_fields_set:
-        library.documents.move(document_id, change.collection_id)
     if change.properties:
         library.documents.set_properties(document_id, change.properties)
     return library.documents.get(document_id).to_dict()

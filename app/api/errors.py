@@ -49,6 +49,7 @@ _STATUS: tuple[tuple[type[CairnError], int, str], ...] = (
     (ExtractError, 422, "unreadable_file"),
     (InvalidRequest, 422, "invalid_request"),
 )
+RETRY_SECONDS = 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNAVAILABLE = (CatalogueUnavailable, StoreUnavailable, CannotWrite)
 _CATALOGUE_FULL = "The server's disk is full, so nothing can be kept. Nothing was changed; try again later."
@@ -61,10 +62,13 @@ _HTTP_MESSAGES = {
 
 
 class Refused(CairnError):
-    """A request that the app itself refuses: `status` and `code` tell the kind, the text why and what to do."""
+    """A request that the app itself refuses: `status` and `code` tell the kind, the text why and what to do. Status 429
+    always says when to try again."""
 
     def __init__(self, status: int, code: str, message: str, retry_seconds: float | None = None):
         super().__init__(message)
+        if status == 429 and retry_seconds is None:
+            retry_seconds = RETRY_SECONDS
         self.status, self.code = status, code
         self.headers = {} if retry_seconds is None else {"Retry-After": str(max(1, round(retry_seconds)))}
 

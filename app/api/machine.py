@@ -27,7 +27,7 @@ from app.api.uploads import STAGED_BYTES
 from app.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator, WrongPassword, hash_password
 from app.http_security import client_of, set_session
 from app.limits.sign_in_limit import TooManyAttempts
-from app.preferences import AnswerLength, Positions, PreferenceFile, Share, TopK, Voters
+from app.preferences import PreferenceFile, Preferences
 from app.settings import Settings
 from app.single_sign_on.sign_on import SignOn
 from app.web.templates import TEMPLATES
@@ -40,15 +40,8 @@ log = logging.getLogger("cairn.sign_in")
 WRONG, WRONG_OF_TWO, WRONG_TOKEN = "Wrong password.", "Wrong name or password.", "Wrong token."
 
 
-class PreferenceChange(Body):
+class PreferenceChange(Body, Preferences):
     """Only the fields that are present change."""
-
-    top_k: TopK | None = None
-    voters: Voters | None = None
-    positions: Positions | None = None
-    quote: bool | None = None
-    max_tokens: AnswerLength | None = None
-    low_share: Share | None = None
 
 
 TOO_MANY = "Too many wrong attempts. Wait a moment, then try again."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Event
 from typing import Annotated, Any
 
 from mcp import types
@@ -76,15 +77,16 @@ def build_mcp(library: Library, ask_queue: AskQueue) -> MCPServer:
 
         arrived = time.perf_counter()
 
-        def answered(mine: Library) -> dict[str, Any]:
-            asked = mine.ask(question, k=k, within=_scope(document_ids, where), quote=quote)
+        def answered(mine: Library, stop: Event) -> dict[str, Any]:
+            within = _scope(document_ids, where)
+            asked = mine.ask(question, k=k, within=within, quote=quote, cancelled=stop.is_set)
             for item in ask_queue.watched(arrived, asked):
                 if isinstance(item, Answer):
                     return _answer(item)
             raise RuntimeError("the question was stopped before an answer was written")
 
-        with callers_library(context) as (mine, person):
-            return await ask_queue.run(person, answered, mine)
+        with callers_library(context) as (mine, person), ask_queue.stoppable(mine) as (_, stop):
+            return await ask_queue.run(person, answered, mine, stop)
 
     @server.tool(annotations=READ_ONLY)
     async def search(

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import OwnPreferences, Person, RequestLibrary
 from app.api.documents import Plain
 from app.api.errors import Refused
-from app.api.questions import MAX_QUESTION_LENGTH, AskRequest, EarlierTurn, ServerQueue, Within, room
+from app.api.questions import MAX_QUESTION_LENGTH, AskRequest, EarlierTurn, ErrorEvent, ServerQueue, Within, room
 from app.exports.answers import written_row
 from app.preferences import MAX_ANSWER_TOKENS
 from retrieval.library import Library
@@ -79,14 +79,15 @@ async def complete(
     """One answer from the documents; with `stream` as server-sent events that end with `[DONE]`."""
     question = await run_in_threadpool(_question, library, request)
     stream = ask_queue.stream(person, library, question, preferences.current)
-    events, completion = _events(stream), _Completion(request.model)
+    completion = _Completion(request.model)
     if request.stream:
-        return StreamingResponse(_streamed(events, completion), media_type="text/event-stream")
+        return StreamingResponse(_streamed(_events(stream), completion), media_type="text/event-stream")
     answer: dict[str, Any] = {}
-    async for name, payload in events:
-        if name == "error":
-            return JSONResponse(_error(payload), status_code=502)
-        if name == "answer":
+    async for event in stream:
+        payload = json.loads(event.raw_data or "null")
+        if isinstance(event, ErrorEvent):
+            return JSONResponse(_error(payload), event.status, event.headers)
+        if event.event == "answer":
             answer = payload
     return JSONResponse(completion.whole(Answer.from_dict(answer)))
 

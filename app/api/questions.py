@@ -115,6 +115,8 @@ class AskQueue:
         self._draining = True
 
     def close(self) -> None:
+        """Stop what is being answered, withdraw what waits."""
+        self._draining = True
         with self._lock:
             for _, stop in self._stops.values():
                 stop.set()
@@ -164,12 +166,29 @@ class AskQueue:
             return await asyncio.wrap_future(self._queue.submit(person, function, *args, **kwargs))
         except QueueFull as full:
             raise _too_many(full) from None
+        except asyncio.CancelledError:
+            self._check_open()  # it was withdrawn because the server stops
+            raise
+
+    @contextlib.contextmanager
+    def stoppable(self, library: Library) -> Iterator[tuple[str, threading.Event]]:
+        """The id of a new question, and an event that is set when its answer has to end: whoever asked stops it or is
+        gone, or the server stops."""
+        ask_id, stop = secrets.token_hex(16), threading.Event()
+        with self._lock:
+            self._stops[ask_id] = library.principal.user_id, stop
+        try:
+            yield ask_id, stop
+        finally:
+            stop.set()
+            with self._lock:
+                self._stops.pop(ask_id, None)
 
     async def stream(
         self, person: str, library: Library, request: AskRequest, defaults: Preferences
     ) -> AsyncGenerator[ServerSentEvent, None]:
         """Events of one question: started, token..., then answer or error. A client that goes away stops the work."""
-        ask_id, stop, arrived = secrets.token_hex(16), threading.Event(), time.perf_counter()
+        arrived = time.perf_counter()
         events: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -177,34 +196,33 @@ class AskQueue:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        try:
-            asked = self._queue.submit(person, self._answer, library, request, defaults, stop, emit, arrived)
-        except QueueFull as full:
-            yield _event("error", error_body(_too_many(full)))
-            return
-        asked.add_done_callback(lambda _: emit(None))
-        with self._lock:
-            self._stops[ask_id] = library.principal.user_id, stop
-        try:
-            ahead = self._queue.ahead(person, asked)
-            yield _event("started", {"ask_id": ask_id, "ahead": ahead})
-            while True:
-                try:
-                    event = await asyncio.wait_for(events.get(), PLACE_SECONDS if ahead else None)
-                except TimeoutError:
-                    if (now := self._queue.ahead(person, asked)) != ahead:
-                        ahead = now
-                        yield _event("waiting", {"ahead": ahead})
-                    continue
-                if event is None:
-                    break
-                ahead = 0
-                yield event
-        finally:
-            stop.set()
-            asked.cancel()
-            with self._lock:
-                self._stops.pop(ask_id, None)
+        with self.stoppable(library) as (ask_id, stop):
+            try:
+                asked = self._queue.submit(person, self._answer, library, request, defaults, stop, emit, arrived)
+            except QueueFull as full:
+                yield _error_event(_too_many(full))
+                return
+            asked.add_done_callback(lambda _: emit(None))
+            last: str | None = None
+            try:
+                ahead = self._queue.ahead(person, asked)
+                yield _event("started", {"ask_id": ask_id, "ahead": ahead})
+                while True:
+                    try:
+                        event = await asyncio.wait_for(events.get(), PLACE_SECONDS if ahead else None)
+                    except TimeoutError:
+                        if (now := self._queue.ahead(person, asked)) != ahead:
+                            ahead = now
+                            yield _event("waiting", {"ahead": ahead})
+                        continue
+                    if event is None:
+                        break
+                    ahead, last = 0, event.event
+                    yield event
+                if last not in ("answer", "error"):
+                    yield _error_event(_about_to_stop() if self._draining else _stopped())
+            finally:
+                asked.cancel()
 
     def _answer(
         self,
@@ -236,7 +254,7 @@ class AskQueue:
             for item in self.watched(arrived, items):
                 emit(_event(_EVENTS[type(item)], item.to_dict()))
         except Exception as error:  # the last handler of this thread: the client has to learn of it
-            emit(_event("error", error_body(error)))
+            emit(_error_event(error))
 
     def watched(self, arrived: float, items: Iterator[Item]) -> Iterator[Item]:
         """The items of one question, counted. `arrived`: by `time.perf_counter`."""
@@ -244,7 +262,15 @@ class AskQueue:
 
     def _check_open(self) -> None:
         if self._draining:
-            raise Refused(503, "stopping", "The server is about to stop. Ask again in a moment.", 5)
+            raise _about_to_stop()
+
+
+def _about_to_stop() -> Refused:
+    return Refused(503, "stopping", "The server is about to stop. Ask again in a moment.", 5)
+
+
+def _stopped() -> Refused:
+    return Refused(409, "stopped", "The question was stopped before it was answered.")
 
 
 def _stopping(ask_id: str, user_id: str | None) -> str:
@@ -260,6 +286,19 @@ def _too_many(full: QueueFull) -> Refused:
 def _event(name: str, payload: Plain) -> ServerSentEvent:
     """Serialised here: FastAPI would walk through the whole answer to look for values that are not JSON."""
     return ServerSentEvent(event=name, raw_data=json.dumps(payload, ensure_ascii=False, separators=(",", ":")))
+
+
+class ErrorEvent(ServerSentEvent):
+    """`status` and `headers` are those of an answer that does not stream."""
+
+    status: int
+    headers: dict[str, str]
+
+
+def _error_event(error: Exception) -> ErrorEvent:
+    data = json.dumps(error_body(error), ensure_ascii=False, separators=(",", ":"))
+    headers = error.headers if isinstance(error, Refused) else {}
+    return ErrorEvent(event="error", raw_data=data, status=describe(error)[0], headers=headers)
 
 
 ServerQueue = Annotated[AskQueue, shared("ask_queue")]

@@ -339,8 +339,8 @@ class Uploads:
         if time.monotonic() - self._swept_at < SWEEP_SECONDS:
             return
         self._swept_at = time.monotonic()
-        here = [*self._folder.iterdir()]
-        stored = [fact for fact in self._store.listing() if fact.changed_at < self._store.now() - UNKNOWN_SECONDS]
+        here, older = [*self._folder.iterdir()], self._store.now() - UNKNOWN_SECONDS
+        stored = [fact for fact in self._store.listing() if fact.changed_at < older]
         waiting = {StagedFile.from_dict(json.loads(row)).stored_file for row in self._values.of(KIND, None)}
         self._store.delete([fact.name for fact in stored if fact.name not in waiting])
         for path in here:

@@ -4,25 +4,26 @@ Only public servers are asked, whatever a name resolves to and wherever it redir
 
 - http and https on their own ports, without a user in the address and without the proxy of the environment;
 - every address that the host's name has must be public, and the connection goes to the very address that was checked;
-- redirects are followed one by one by the same rules, a few at most; time and size are bounded.
+- redirects are followed one by one by the same rules, a few at most; time and size are bounded, and what comes goes
+  into a file at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
+from typing import BinaryIO
 from urllib.parse import unquote
 
 import httpx
 
 from app.api.errors import Refused
-from retrieval.bounded_http import PLAIN, at_most
+from retrieval.bounded_http import PLAIN
 from retrieval.errors import ExtractError
 from retrieval.extraction.formats import format_of
 
@@ -36,14 +37,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 Resolve = Callable[[str], list[str]]
 
 
-@dataclass(frozen=True)
-class WebPage:
-    """`name`: a file name with the ending of its kind."""
-
-    name: str
-    content: bytes
-
-
 def addresses_of(host: str) -> list[str]:
     """What a name resolves to. Raises OSError."""
     return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
@@ -52,30 +45,51 @@ def addresses_of(host: str) -> list[str]:
 def fetch_page(
     address: str,
     most_bytes: int,
+    file: BinaryIO,
     *,
     resolve: Resolve = addresses_of,
-    transport: httpx.BaseTransport | None = None,
-) -> WebPage:
-    """The web page at a public address. Raises `Refused` for an address that is not allowed, and for what cannot be
-    fetched or read."""
-    ends = time.monotonic() + MOST_SECONDS
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> str:
+    """Writes the web page at a public address to `file`; returns a file name with the ending of its kind. Raises
+    `Refused` for an address that is not allowed, and for what cannot be fetched or read."""
     url = _url(address)
-    hooks = at_most(most_bytes)
-    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, event_hooks=hooks, transport=transport) as client:
+    try:
+        return asyncio.run(_fetched(url, most_bytes, file, resolve, transport))
+    except TimeoutError as error:
+        raise _refused(url, f"it took longer than {MOST_SECONDS:g} s") from error
+
+
+async def _fetched(
+    url: httpx.URL, most_bytes: int, file: BinaryIO, resolve: Resolve, transport: httpx.AsyncBaseTransport | None
+) -> str:
+    """Raises `TimeoutError` after `MOST_SECONDS`, whatever it waits for then: each byte of a header may come late."""
+    async with (
+        asyncio.timeout(MOST_SECONDS),
+        httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, transport=transport) as client,
+    ):
         for _ in range(MOST_REDIRECTS + 1):
-            with _asked(client, url, resolve) as response:
+            async with _asked(client, url, resolve) as response:
                 if response.status_code in _REDIRECTS and "location" in response.headers:
                     url = _url(str(url.join(response.headers["location"])))
                     continue
                 if response.status_code != 200:
                     raise _refused(url, f"its server answered {response.status_code}")
-                pieces = []
-                for piece in response.iter_raw():
-                    pieces.append(piece)
-                    if time.monotonic() > ends:
-                        raise _refused(url, f"it took longer than {MOST_SECONDS:.0f} s")
-                return WebPage(_name(url, response.headers.get("content-type", "")), b"".join(pieces))
+                name = _name(url, response.headers.get("content-type", ""))
+                await _write(response, most_bytes, file)
+                return name
     raise _refused(url, "it leads from one address to the next")
+
+
+async def _write(response: httpx.Response, most_bytes: int, file: BinaryIO) -> None:
+    """Raises `ReadError` for a longer or a compressed response."""
+    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise httpx.ReadError("the response is compressed, although it was requested uncompressed")
+    left = most_bytes
+    async for piece in response.aiter_raw():
+        left -= len(piece)
+        if left < 0:
+            raise httpx.ReadError("the response is too long")
+        file.write(piece)
 
 
 def _url(address: str) -> httpx.URL:
@@ -93,8 +107,8 @@ def _url(address: str) -> httpx.URL:
     return url
 
 
-@contextmanager
-def _asked(client: httpx.Client, url: httpx.URL, resolve: Resolve) -> Iterator[httpx.Response]:
+@asynccontextmanager
+async def _asked(client: httpx.AsyncClient, url: httpx.URL, resolve: Resolve) -> AsyncIterator[httpx.Response]:
     """The response of the server behind an address that was checked."""
     host = url.host
     checked = _public(url, resolve)
@@ -105,11 +119,11 @@ def _asked(client: httpx.Client, url: httpx.URL, resolve: Resolve) -> Iterator[h
         extensions={"sni_hostname": host},
     )
     try:
-        response = client.send(request, stream=True)
+        response = await client.send(request, stream=True)
         try:
             yield response
         finally:
-            response.close()
+            await response.aclose()
     except httpx.HTTPError as error:
         raise _refused(url, str(error) or type(error).__name__) from error
 

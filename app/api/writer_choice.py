@@ -7,6 +7,8 @@ never given to a browser.
 
 from __future__ import annotations
 
+from functools import cache
+
 from pydantic import Field
 
 from app.api.dependencies import RequestLibrary, ServerSettings, api_routes
@@ -44,7 +46,7 @@ def change(library: RequestLibrary, settings: ServerSettings, choice: Choice) ->
     """Choose the writer of all questions from now on; it stays chosen when the server starts again."""
     _check_may_choose(settings, library)
     name = choice.name.strip()
-    open_ = opener_of(settings, name, choice.key) if name else None
+    open_ = cache(opener_of(settings, name, choice.key)) if name else None  # a checkpoint that was tried stays loaded
     if open_ is not None and (trial := try_writer(open_())).problem:
         raise Refused(422, "no_writer", f"Not saved. {trial.problem}")
     choose(settings.home, name, choice.key)

@@ -105,7 +105,7 @@ class Figures:
 
 
 # Job.state: queued -> running -> done | failed | cancelled; Job.stage while running: extracting -> recognising (text in
-# pictures, where there are some) -> reading -> saving.
+# pictures) -> arranging (both where there are some) -> reading.
 ACTIVE_STATES = ("queued", "running")
 
 
@@ -216,7 +216,7 @@ class Job(Record):
     @property
     def share(self) -> float:
         """The finished share of its stage, from 0 to 1: of the pages before the model reads, then of the tokens."""
-        before = self.stage in ("extracting", "recognising")
+        before = self.stage in ("extracting", "recognising", "arranging")
         done, total = (self.pages_done, self.pages) if before else (self.tokens_done, self.tokens)
         return min(1.0, done / total) if total else 0.0
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from model.checkpoint.chat_model import ChatModel
 
 DEFAULT_BUDGET_BYTES = 10_000_000_000
-WEIGHTS = "writer.json"
+WEIGHTS = "writer-weights.json"
 """File in a library's home that keeps the digest of a writer's weights."""
 
 

@@ -159,15 +159,19 @@ def writer_passages(passages: Sequence[Passage]) -> tuple[WriterPassage, ...]:
     )
 
 
-def all_segments(workspace: Workspace, builder: PassageBuilder, scope: Scope | None) -> tuple[Passage, ...]:
-    """The segments of every ready document in scope, in the order of titles; all documents without a scope. Raises
-    `storage.errors.NotFound` for unknown documents and collections."""
+def all_segments(
+    workspace: Workspace, builder: PassageBuilder, scope: Scope | None, cancelled: Callable[[], bool] = lambda: False
+) -> tuple[Passage, ...]:
+    """The segments of every ready document in scope, in the order of titles; all documents without a scope. Cancelled:
+    none. Raises `storage.errors.NotFound` for unknown documents and collections."""
     wanted = scope_documents(workspace.catalogue, scope or Scope())
     found: list[Passage | None] = []
     for document in workspace.catalogue.documents(sort="title"):
         if document.state == "ready" and document.id in wanted:
-            places = segments_of(builder.text(document.id))
-            found += [segment_passage(workspace, builder, document.id, start, end, {}) for start, end in places]
+            for start, end in segments_of(builder.text(document.id)):
+                if cancelled():
+                    return ()
+                found.append(segment_passage(workspace, builder, document.id, start, end, {}))
     return tuple(passage for passage in found if passage is not None)
 
 

@@ -162,7 +162,7 @@ class ServerWriter:
         parts = urlsplit(self._url)
         host = parts.hostname
         if parts.username or parts.password:
-            raise WriterError(str(host), "a key does not belong into the address. Put it into CAIRN_WRITER_KEY.")
+            raise WriterError(str(host), "a key does not belong in the address. Put it in CAIRN_WRITER_KEY.")
         if not host:
             raise WriterError(address, "this is not an address. Use one like http://localhost:11434/v1#model.")
         self._host, self._key, self._timeout_seconds = host, key, timeout_seconds

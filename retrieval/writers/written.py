@@ -204,13 +204,13 @@ class WrittenAnswerer:
             asked = standalone_question(self._writer, asked, self._earlier(), cancelled)
         except WriterError as error:
             draft.problem = str(error)
-        question = self._look_up(asked, draft)
+        question = self._look_up(asked, draft, cancelled)
         self._searched_at = time.perf_counter()
         if question.passages and not draft.problem:
             yield from self._draft(draft, self._steps(question, cancelled), question.passages)
         yield self._finish(draft, question, cancelled)
 
-    def _look_up(self, asked: str, draft: _Draft) -> _Asked:
+    def _look_up(self, asked: str, draft: _Draft, cancelled: Callable[[], bool]) -> _Asked:
         budget = full_budget(self._question.k)
         try:
             budget = context_budget(self._writer, self._question.k)
@@ -221,7 +221,8 @@ class WrittenAnswerer:
         if whole is None:
             whole = scope is not None and is_whole_document_task(asked)
         if whole:
-            return _Asked(asked, all_segments(self._workspace, self._builder, scope), 1.0, None, budget, True)
+            passages = all_segments(self._workspace, self._builder, scope, cancelled)
+            return _Asked(asked, passages, 1.0, None, budget, True)
         by_search = search_quotation(*parts, self._question, asked)
         sentence = by_search.quotation.passage if by_search and by_search.quotation else None
         found, confidence = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)

@@ -72,7 +72,7 @@ class Blobs(Protocol):
         contents; `NameInUse` if it has others."""
 
     def bring(self, staged: Path, name: str) -> None:
-        """Called before the row of a staged file is committed. Uploads the file, where the store is a bucket."""
+        """Upload a staged file if the store is a bucket; called before its row is committed."""
 
     def settle(self, staged: Path, name: str) -> None:
         """Called after the row is committed: gives the staged file its name. `FileNotFoundError` if it was deleted

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import hashlib
 import math
+import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -288,7 +289,11 @@ class ObjectBlobs:
                 os.close(self._cache.begin(self._key(name), bytes(contents), len(contents)))
 
     def bring(self, staged: Path, name: str) -> None:
-        self._bucket.create(self._key(name), staged.read_bytes())
+        """Mapped, so that a large file is not held in memory: obstore would read one that it is given."""
+        with staged.open("rb") as file:
+            empty = not os.fstat(file.fileno()).st_size  # which cannot be mapped
+            contents = b"" if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._bucket.create(self._key(name), contents)
 
     def settle(self, staged: Path, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):  # the bucket has it

@@ -8,12 +8,11 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from app.api import documents
-from app.api.web_page import WebPage
 from app.work import JobRunner
 from retrieval.documents import Documents
 from retrieval.extraction import extract
@@ -469,9 +468,12 @@ def test_text_is_pasted_and_a_web_page_added_by_its_address(
     page.get_by_label("Address").fill("http://127.0.0.1/secret")
     page.get_by_role("button", name="Fetch it").click()
     expect(page.locator(".toast.bad")).to_contain_text("127.0.0.1 is not a public server.")
-    monkeypatch.setattr(
-        documents, "fetch_page", lambda url, most_bytes: WebPage("pool.html", b"<h1>Pool</h1><p>Open until ten.</p>")
-    )
+
+    def pool(url: str, most_bytes: int, file: BinaryIO) -> str:
+        file.write(b"<h1>Pool</h1><p>Open until ten.</p>")
+        return "pool.html"
+
+    monkeypatch.setattr(documents, "fetch_page", pool)
     page.get_by_role("button", name="Add a web page").click()
     page.get_by_label("Address").fill("https://example.org/pool")
     page.keyboard.press("Enter")

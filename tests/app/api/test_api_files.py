@@ -142,7 +142,8 @@ class TestFiles:
         for client in opened(library, settings_for(home, max_uploads=2)):
             for _ in range(2):
                 assert send(client, "a.pdf", path="uploads").status_code == 201
-            assert error_code(send(client, "a.pdf", path="uploads")) == "too_many_files"
+            refused = send(client, "a.pdf", path="uploads")
+            assert error_code(refused) == "too_many_files" and int(refused.headers["retry-after"]) >= 1
 
     def test_a_full_library_and_a_full_disk_take_no_more(self, library: Library, home: Path) -> None:
         for client in opened(library, settings_for(home, max_library_bytes=1000)):
@@ -159,6 +160,16 @@ class TestFiles:
         os.utime(left, (long_ago, long_ago))
         for _client in opened(library, settings_for(home)):
             assert not left.exists() and arriving.exists()
+
+    def test_the_clock_of_the_store_is_asked_once_however_many_files_lie_there(
+        self, library: Library, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, asked = library.replicas.upload_files, []
+        for name in ("a.pdf", "b.pdf"):
+            store.create(name, memoryview(b"x"))
+        monkeypatch.setattr(type(store), "now", lambda _store: asked.append(1) or time.time())
+        for _client in opened(library, settings_for(home)):
+            assert asked == [1]
 
 
 class TestJobs:
@@ -213,6 +224,24 @@ class TestDocuments:
         gone = client.delete(f"/api/v1/documents/{identity}").json()
         assert gone["documents"] == 1 and gone["freed_bytes"] > 0
         assert error_code(client.delete(f"/api/v1/documents/{identity}")) == "not_found"
+
+    @pytest.mark.parametrize(
+        ("refused", "status"),
+        [
+            ({"properties": {"pages": ["3"]}}, 422),
+            ({"properties": {"date": ["yesterday"]}}, 422),
+            ({"title": "\u202e"}, 422),
+            ({"collection_id": "unknown"}, 404),
+        ],
+    )
+    def test_a_change_of_which_one_part_is_refused_changes_nothing(
+        self, client: TestClient, refused: dict[str, Any], status: int
+    ) -> None:
+        before = client.get("/api/v1/documents").json()["documents"][0]
+        group = client.post("/api/v1/collections", json={"name": "Walks"}).json()["id"]
+        whole = {"title": "On foot", "collection_id": group, "properties": {"tag": ["new"]}}
+        assert client.patch(f"/api/v1/documents/{before['id']}", json=whole | refused).status_code == status
+        assert client.get("/api/v1/documents").json()["documents"][0] == before
 
     def test_deleting_a_document_deletes_the_answers_that_used_it(self, client: TestClient) -> None:
         answer = ask(client)

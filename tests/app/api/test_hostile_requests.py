@@ -140,6 +140,16 @@ def test_one_library_of_a_person_goes_out_at_a_time_and_leaves_room_on_the_disk(
     assert refused.status_code == 507 and error_code(refused) == "not_enough_space" and len(inside) == 2
 
 
+def test_an_export_whose_sending_fails_does_not_keep_out_the_next_one(
+    client: TestClient, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bundles, "export_to", lambda _bundles, path, **_which: path.write_bytes(b"a library"))
+    for unreadable, status in (("x", 400), ("bytes=900-", 416)):
+        assert client.get("/api/v1/bundle", headers={"Range": unreadable}).status_code == status
+        assert list((home / "uploads").iterdir()) == []
+    assert client.get("/api/v1/bundle").content == b"a library"
+
+
 def test_what_cannot_be_kept_on_a_full_disk_is_said_and_changes_nothing(
     shared_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from app.api import build_app
+from retrieval.errors import InvalidRequest, NotEnoughSpace
 from retrieval.library import Library
 from retrieval.types.writer import WriterRequest
 from retrieval.writers import prompt
@@ -129,6 +130,21 @@ def test_what_is_no_question_is_refused(client: openai.OpenAI) -> None:
     for messages in (said(QUESTION, "In 1981."), said("x" * 4001), [{"role": "system", "content": "Hi"}]):
         with pytest.raises(openai.UnprocessableEntityError):
             client.chat.completions.create(model="cairn", messages=messages)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(InvalidRequest("no"), 422), (NotEnoughSpace("a", 1, 0, 0), 507), (RuntimeError("x"), 500)]
+)
+def test_an_error_has_the_status_that_other_routes_give_it(
+    client: openai.OpenAI, library: Library, error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: Any, **_named: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(library, "ask", broken)
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.chat.completions.create(model="cairn", messages=said(QUESTION))
+    assert refused.value.status_code == status
 
 
 def test_a_writer_that_fails_is_named_in_the_answer(client: openai.OpenAI, writer: ScriptedWriter) -> None:

@@ -23,6 +23,8 @@ def client(shared_client: TestClient) -> TestClient:
         ("POST", "/search", {"query": "dam", "within": {"document_id": ["x"]}}, "'document_ids'"),
         ("POST", "/ask", {"question": "dam?", "collection_id": "x"}, "'collection_id' is no key"),
         ("PATCH", "/preferences", {"topk": 3}, "'top_k'"),
+        ("PATCH", "/preferences", {"top_k": None}, "top_k: Input should be a valid integer"),
+        ("PATCH", "/preferences", {"voters": None, "positions": None, "low_share": None}, "low_share: "),
         ("PATCH", "/documents/x", {"titel": "y"}, "'title'"),
         ("GET", "/documents?colection_id=x", None, "'collection_id'"),
         ("GET", "/documents?where=date>>2024", None, "'>>' is not an operator"),

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 
+from app.api import web_page
 from app.api.errors import Refused
-from app.api.web_page import WebPage, fetch_page
+from app.api.web_page import fetch_page
 
 PUBLIC, HTML = "93.184.216.34", {"content-type": "text/html; charset=utf-8"}
 
 
 def fetched(
-    address: str, answer: Callable[[httpx.Request], httpx.Response], found: dict[str, list[str]] | None = None
-) -> WebPage:
+    address: str,
+    answer: Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]],
+    found: dict[str, list[str]] | None = None,
+    file: io.BytesIO | None = None,
+) -> str:
     def resolve(host: str) -> list[str]:
         return (found or {}).get(host, [PUBLIC])
 
-    return fetch_page(address, 1000, resolve=resolve, transport=httpx.MockTransport(answer))
+    transport = httpx.MockTransport(answer)  # type: ignore[arg-type]
+    return fetch_page(address, 1000, file or io.BytesIO(), resolve=resolve, transport=transport)
 
 
 def never(request: httpx.Request) -> httpx.Response:
@@ -33,7 +40,9 @@ def test_a_page_is_asked_at_the_address_that_was_checked_under_its_own_name() ->
         asked.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
         return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"<p>Hello</p>"))
 
-    assert fetched("example.org/a/news.php?id=1", answer) == WebPage("news.html", b"<p>Hello</p>")
+    file = io.BytesIO()
+    assert fetched("example.org/a/news.php?id=1", answer, file=file) == "news.html"
+    assert file.getvalue() == b"<p>Hello</p>"
     assert asked == [(PUBLIC, "example.org", "example.org")]
 
 
@@ -62,7 +71,7 @@ def test_a_redirect_is_followed_by_the_same_rules() -> None:
             return httpx.Response(302, headers={"location": "http://other.example/page.html"})
         return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"there"))
 
-    assert fetched("example.org", answer).name == "page.html"
+    assert fetched("example.org", answer) == "page.html"
     with pytest.raises(Refused, match="not a public server"):
         fetched("example.org", answer, {"other.example": ["127.0.0.1"]})
     with pytest.raises(Refused, match="from one address to the next"):
@@ -76,6 +85,7 @@ def test_what_is_too_long_of_another_kind_or_missing_is_a_sentence() -> None:
             httpx.Response(200, headers={"content-type": "video/mp4"}, stream=httpx.ByteStream(b"x")),
             "video/mp4 cannot be read",
         ),
+        (httpx.Response(200, headers=HTML | {"content-encoding": "gzip"}, stream=httpx.ByteStream(b"x")), "compressed"),
         (httpx.Response(404, stream=httpx.ByteStream(b"no")), "its server answered 404"),
     ):
         with pytest.raises(Refused, match=why):
@@ -86,6 +96,30 @@ def test_what_is_too_long_of_another_kind_or_missing_is_a_sentence() -> None:
             lambda request: httpx.Response(
                 200, headers={"content-type": "text/plain"}, stream=httpx.ByteStream(b"# A")
             ),
-        ).name
+        )
         == "notes.md"
     )
+
+
+def test_what_comes_is_in_the_file_before_more_is_asked_for() -> None:
+    file = io.BytesIO()
+
+    class Pieces(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for count in range(3):
+                assert len(file.getvalue()) == 100 * count
+                yield b"x" * 100
+
+    fetched("example.org", lambda request: httpx.Response(200, headers=HTML, stream=Pieces()), file=file)
+    assert len(file.getvalue()) == 300
+
+
+def test_a_server_whose_headers_never_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_page, "MOST_SECONDS", 0.05)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(Refused, match="it took longer than 0.05 s"):
+        fetched("example.org", answer)

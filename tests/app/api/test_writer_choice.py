@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.writers import CHOICE_FILE, Chosen, chosen_on_the_page, writer_name
+from app.api import writer_choice
+from app.writers import CHOICE_FILE, Chosen, choose, chosen_on_the_page, writer_name
 from retrieval.library import Library
 from retrieval.types.answers import Progress
+from retrieval.writers.local import LocalWriter
 from tests.app.api_client import ask, error_code, events, opened
 from tests.app.serving import settings_for
 from tests.app.small_library import QUESTION
 from tests.chat_server import ChatServer, chat_server
 from tests.scripted_writer import ScriptedWriter
+from tests.tiny_model import tiny_chat_model
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,29 @@ def test_saving_tries_the_writer_and_keeps_its_key_for_its_server_alone(
     client.put("/api/v1/writer", json={"name": f"{server.address}#small"})
     assert chosen_on_the_page(home) == Chosen(f"{server.address}#small", "sk-one")
     assert Chosen(f"{server.address}#small", "sk-one").key_for("http://elsewhere.example/v1") is None
+
+
+def test_the_writer_that_was_tried_is_the_one_that_answers(
+    client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_here: list[ScriptedWriter] = []
+
+    def open_() -> ScriptedWriter:
+        opened_here.append(ScriptedWriter(lambda _request: "From November to March [1]."))
+        return opened_here[-1]
+
+    monkeypatch.setattr(writer_choice, "opener_of", lambda *_given: open_)
+    assert client.put("/api/v1/writer", json={"name": "org/model"}).json()["name"] == "scripted"
+    assert opened_here == [library.writer]
+
+
+def test_a_local_writer_that_is_loaded_leaves_the_choice_as_it_is(home: Path, tmp_path: Path) -> None:
+    model, folder = tiny_chat_model(), str(tmp_path / "checkpoint")
+    model.backbone.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    choose(home, folder)
+    LocalWriter(folder, home=home, device="cpu").loaded()
+    assert chosen_on_the_page(home) == Chosen(folder)
 
 
 def test_a_name_that_cannot_be_a_writer_is_not_kept(client: TestClient, home: Path) -> None:

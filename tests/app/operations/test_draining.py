@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from tests.waiting import until
 
 
 @contextmanager
-def draining(library: Library, home: Path, drain_seconds: float) -> Iterator[tuple[DrainingServer, str]]:
-    app = build_app(settings_for(home), library, page=False)
+def draining(library: Library, home: Path, drain_seconds: float, **given: Any) -> Iterator[tuple[DrainingServer, str]]:
+    """`given`: settings."""
+    app = build_app(settings_for(home, **given), library, page=False)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
@@ -103,6 +105,59 @@ def test_an_answer_that_takes_too_long_is_cut_short(library: Library, home: Path
         assert 0.3 <= time.monotonic() - began < 20
     name, answer = events(answers[0])[-1]
     assert name == "answer" and answer["settings"]["interrupted"]
+
+
+def endless(library: Library) -> threading.Event:
+    """No answer comes; the event is set when one is cancelled."""
+    ended = threading.Event()
+
+    def ask(*_args: Any, cancelled: Any, **_named: Any) -> Iterator[Any]:
+        while not cancelled():
+            time.sleep(0.02)
+        ended.set()
+        yield from ()
+
+    library.ask = ask  # type: ignore[method-assign,assignment]
+    return ended
+
+
+def until_asked(url: str, state: str, number: int) -> None:
+    until(lambda: f"cairn_questions_{state} {number}.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
+
+
+def test_what_still_waits_is_told_that_the_server_stops(library: Library, home: Path) -> None:
+    answers: list[str] = []
+    ended = endless(library)
+    with draining(library, home, 0.3, questions_at_once=1) as (server, url), ThreadPoolExecutor(2) as threads:
+
+        def post(path: str, **body: Any) -> Future[httpx.Response]:
+            return threads.submit(httpx.post, f"{url}/{path}", json=body, headers=BEARER, timeout=60)
+
+        begun = asking(url, answers)
+        until_asked(url, "running", 1)
+        waits = asking(url, answers)
+        whole = post("v1/chat/completions", messages=[{"role": "user", "content": QUESTION}])
+        search = post("api/v1/search", query=QUESTION)
+        until_asked(url, "waiting", 3)
+        server.handle_exit(signal.SIGTERM, None)
+        for thread in (begun, waits):
+            thread.join(30)
+        for refused in (whole.result(), search.result()):
+            assert refused.status_code == 503 and refused.headers["retry-after"]
+    assert ended.is_set()
+    assert [events(text)[-1][1]["error"]["code"] for text in answers] == ["stopping"] * 2
+
+
+def test_an_answer_for_an_assistant_is_cut_short_too(library: Library, home: Path) -> None:
+    ended = endless(library)
+    call = {"name": "ask", "arguments": {"question": QUESTION}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    headers = {**BEARER, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    with draining(library, home, 0.3) as (server, url), ThreadPoolExecutor(1) as threads:
+        called = threads.submit(httpx.post, f"{url}/mcp/", json=message, headers=headers, timeout=60)
+        until_asked(url, "running", 1)
+        server.handle_exit(signal.SIGTERM, None)
+        assert ended.wait(30) and called.result().status_code == 200
 
 
 def test_an_idle_server_ends_at_once_and_a_second_signal_does_not_wait(library: Library, home: Path) -> None:

@@ -223,6 +223,7 @@ HOSTILE = {
     "fewer blocks than memory": rows(blocks=lambda old: old[:-1], num_tokens=1),
     "a kind that leads out": rows(kind="../../x"),
     "a kind of its own": rows(kind="exe"),
+    "a date that is none": rows(properties=[["date", "soon", True]]),
     "keys of a title that are too short": rows(title_keys="AAAA"),
     "a wrong hash of the original": rows(original_sha256="0" * 63),
     "another original": lambda members: members.update({"documents/1/original.txt": b"quite another file"}),

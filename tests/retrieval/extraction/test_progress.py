@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from retrieval.extraction.extract import EXTRACTING, RECOGNISING, ExtractLimits, ExtractProgress, extract
+from retrieval.extraction.extract import ARRANGING, EXTRACTING, RECOGNISING, ExtractLimits, ExtractProgress, extract
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
 from retrieval.extraction.process import ipc, sandbox
 from retrieval.ingest import estimate
+from retrieval.types.records import Job
 from tests.retrieval.pdf_maker import Sheet, make_pdf
 
 TWO_PAGES = make_pdf([Sheet([(72, 700, 12, "Hello")]), Sheet([(72, 700, 12, "world")])])
@@ -55,6 +57,12 @@ def test_what_the_reader_tells_comes_while_it_reads_and_whoever_watches_may_end_
     with pytest.raises(Enough):
         extract(path, watch=watch)
     assert [reader.poll() is not None for reader in readers] == [True]
+
+
+@pytest.mark.parametrize(("stage", "share"), [(EXTRACTING, 0.5), (RECOGNISING, 0.5), (ARRANGING, 0.5), ("reading", 0)])
+def test_pages_are_the_share_of_every_stage_before_the_model_reads(stage: str, share: float) -> None:
+    told: dict[str, Any] = {field.name: 0 for field in fields(Job)}
+    assert Job(**told | {"stage": stage, "pages_done": 2, "pages": 4, "tokens": 100}).share == share
 
 
 def test_a_worker_tells_now_and_then_and_what_it_tells_is_read_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from retrieval.library import Library
 from retrieval.types.answers import NOTHING_FOUND, Answer, AnswerToken, Progress
 from retrieval.types.records import Scope
 from retrieval.types.writer import WriterRequest, Written
-from retrieval.writers import prompt
+from retrieval.writers import passages, prompt
 from storage.records import Principal
 from tests.retrieval.conftest import SHARD_BYTES, TEXTS, add
 from tests.scripted_writer import ScriptedWriter
@@ -251,6 +251,19 @@ def test_a_task_can_be_stopped_between_two_parts(library: Library, writer: Scrip
     writer.reply = noting
     answer = ask(library, "Summarise.", within=Scope((long_document,)), cancelled=lambda: len(writer.requests) > 1)
     assert len(writer.requests) == 2 and answer.text == "" and library.answers.get(answer.id) == answer
+
+
+def test_a_task_over_all_documents_can_be_stopped_while_their_segments_are_looked_up(
+    library: Library, writer: ScriptedWriter, long_document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[int] = []
+
+    def counted(*place: object) -> None:
+        looked_up.append(1)
+
+    monkeypatch.setattr(passages, "segment_passage", counted)
+    answer = ask(library, "Summarise.", whole=True, cancelled=lambda: len(looked_up) > 1)
+    assert len(looked_up) == 2 and not writer.requests and answer.settings["interrupted"]
 
 
 def test_without_chosen_documents_a_task_is_an_ordinary_question_unless_wanted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,21 @@ def kv_store(blobs: ObjectBlobs, folder: Path) -> KVBlockStore:
 
 def reads(proxy: Proxy) -> list[str]:
     return [path for method, path in proxy.requests if method == "GET" and ".kv" in path]
+
+
+def test_a_large_file_is_sent_without_being_held_in_memory(address, tmp_path, monkeypatch):
+    sent: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(Bucket, "create", lambda self, key, contents: sent.append((len(contents), bytes(contents[:1]))))
+    (staged := tmp_path / "staged").write_bytes(b"x" * (8 * MB))
+    (empty := tmp_path / "empty").touch()
+    tracemalloc.start()
+    try:
+        for path in (staged, empty):
+            machine(address, tmp_path).bring(path, "files/a.pdf")
+        assert tracemalloc.get_traced_memory()[1] < MB
+    finally:
+        tracemalloc.stop()
+    assert sent == [(8 * MB, b"x"), (0, b"")]
 
 
 # The network
