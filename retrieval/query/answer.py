@@ -20,15 +20,17 @@ import torch
 
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import DeletedMeanwhile
+from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex
 from retrieval.query.answer_generator import AnswerGenerator
 from retrieval.query.attention_mass import AnswerMass
 from retrieval.query.computed import draft_from_rows
 from retrieval.query.draft import AnswerSelector, DraftAnswer
+from retrieval.query.follow_up import with_subject
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import join_neighbours
 from retrieval.query.question import Question
-from retrieval.query.retrieve import Retrieved, retrieve
+from retrieval.query.retrieve import Retrieved, earlier_questions, retrieve
 from retrieval.query.search import hits_of
 from retrieval.query.sentences import Quotation
 from retrieval.types.answers import (
@@ -73,11 +75,30 @@ class Answerer:
             if draft is not None:
                 yield from draft.tokens
             else:
-                draft = yield from selector.tokens(retrieved, cancelled)
+                retrieved, draft = self._decide(selector, snapshot, retrieved)
+                draft = yield from selector.tokens(retrieved, draft, cancelled)
             evidence = self._evidence(retrieved, draft)
             answer = self._assemble(retrieved, draft, evidence)
             store_answer(self._workspace, answer, evidence.document_ids)
         yield answer
+
+    def _decide(
+        self, selector: AnswerSelector, snapshot: MemorySnapshot, retrieved: Retrieved
+    ) -> tuple[Retrieved, DraftAnswer]:
+        """A question of a conversation may stand alone or go on with its subject, which words alone do not tell. Where
+        it is not answered for sure by itself, search is asked with the subject as well, and the answer that is more
+        likely right counts (benchmarks/results/2026-11-28-follow-ups.md)."""
+        draft = selector.decide(retrieved)
+        weighed = retrieved.quote and self._workspace.opened.ranker.weighs_reading
+        if not weighed or draft.outcome == "found":
+            return retrieved, draft
+        asked = with_subject(self._question.text, earlier_questions(self._workspace, self._question))
+        if asked == retrieved.standalone_question:
+            return retrieved, draft
+        other = retrieve(self._workspace, self._index, snapshot, self._question, asked)
+        self._passages.blocks(other.block_ids)
+        of_subject = selector.decide(other)
+        return (other, of_subject) if of_subject.p_right > draft.p_right else (retrieved, draft)
 
     def _assemble(self, retrieved: Retrieved, draft: DraftAnswer, evidence: _Evidence) -> Answer:
         question, loaded = self._question, self._workspace.opened

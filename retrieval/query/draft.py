@@ -43,6 +43,8 @@ class DraftAnswer:
     """Where a reader read: for each candidate the probability of its best sentence, given that one of them answers."""
     p_none: float = 0.0
     """Probability that none answers."""
+    p_right: float = 0.0
+    """Probability that the quoted sentence is right, where the ranker was fitted with a reader."""
     outcome: Outcome = "not_found"
     rows: Sequence[Hit] = ()
     """Where the answer was computed: the blocks of its rows."""
@@ -110,9 +112,10 @@ class AnswerSelector:
         if sentences.spans is not None:
             draft.shares_C = scored.shares_of_blocks(len(candidates))
 
-    def tokens(self, retrieved: Retrieved, cancelled: Callable[[], bool]) -> Generator[AnswerToken, None, DraftAnswer]:
-        """Yields the tokens as they come; returns all of them with their evidence."""
-        draft = self.decide(retrieved)
+    def tokens(
+        self, retrieved: Retrieved, draft: DraftAnswer, cancelled: Callable[[], bool]
+    ) -> Generator[AnswerToken, None, DraftAnswer]:
+        """Yields the tokens of what was decided as they come; returns all of them with their evidence."""
         if draft.outcome == "not_found":
             return draft
         if draft.quotations:
@@ -142,14 +145,17 @@ class AnswerSelector:
             yield draft.tokens[-1]
 
     def _outcome(self, retrieved: Retrieved, draft: DraftAnswer) -> Outcome:
-        """Sets `p_none` where a reader says."""
+        """Sets `p_none` and `p_right` where a reader says."""
         quotations = draft.quotations
         reader, found = self._workspace.opened.reader, retrieved.search_result
         best = quotations[0] if quotations else None
         ranker = self._workspace.opened.ranker
         outcome: Outcome = "not_found"
         if reader is not None and best is not None and best.probability is not None and best.p_none is not None:
-            draft.p_none = ranker.decision.p_none(best.features) if ranker.weighs_reading else best.p_none
+            draft.p_none = best.p_none
+            if ranker.weighs_reading:
+                draft.p_none = ranker.decision.p_none(best.features)
+                draft.p_right = ranker.decision.p_right(best.features)
             outcome = outcome_of_reading(ranker, reader, best)
         elif retrieved.sure:
             margin = found.confidence

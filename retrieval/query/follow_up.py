@@ -29,14 +29,19 @@ def _is_cut_short(question: str) -> bool:
 
 
 def with_conversation(question: str, earlier: Sequence[str]) -> str:
-    """The question to ask the model; `earlier`: the conversation's questions, oldest first.
+    """What search is asked; `earlier`: the conversation's questions, oldest first.
 
     A question that stands alone stays as it is, so that a change of subject is not held back by the old one. A
-    follow-up is preceded by the last question that stands alone, which names the subject; one of only a few words also
-    by the question before it.
+    follow-up comes `with_subject`.
     """
+    return with_subject(question, earlier) if leans_on_earlier(question) else question.strip()
+
+
+def with_subject(question: str, earlier: Sequence[str]) -> str:
+    """The question behind the last one that stands alone, which names the subject; one of only a few words also behind
+    the question before it."""
     question = question.strip()
-    if not earlier or not leans_on_earlier(question):
+    if not earlier:
         return question
     subject = next((one for one in reversed(earlier) if not leans_on_earlier(one)), earlier[0])
     before = " ".join(dict.fromkeys([subject.strip(), *([earlier[-1].strip()] if _is_cut_short(question) else [])]))

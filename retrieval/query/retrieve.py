@@ -123,10 +123,12 @@ def retrieve(
     index: MemoryIndex,
     snapshot: MemorySnapshot,
     question: Question,
+    asked: str | None = None,
 ) -> Retrieved:
-    """Search, and choose the candidates. Raises as `find_blocks`, but `DamagedMemory` names the document."""
+    """Search, and choose the candidates. `asked`: what search is asked, unless it is the question made to stand alone.
+    Raises as `find_blocks`, but `DamagedMemory` names the document."""
     config = workspace.opened.model.config
-    standalone = _standalone(workspace, question)
+    standalone = with_conversation(question.text, earlier_questions(workspace, question)) if asked is None else asked
     with naming_damage(index):
         count = CANDIDATES_PER_PASSAGE * question.k
         found = find_blocks(workspace, snapshot, standalone, count, question.scope, without=question.without)
@@ -146,11 +148,12 @@ def retrieve(
     return Retrieved(standalone, found, candidates, quote, answerable, sure, forced, finished_at)
 
 
-def _standalone(workspace: Workspace, question: Question) -> str:
+def earlier_questions(workspace: Workspace, question: Question) -> list[str]:
+    """The conversation's last questions, oldest first."""
     if question.conversation_id is None:
-        return with_conversation(question.text, [turn.question for turn in question.earlier])
+        return [turn.question for turn in question.earlier]
     heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)
-    return with_conversation(question.text, [head.question for head in reversed(heads)])
+    return [head.question for head in reversed(heads)]
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from retrieval.types.writer import Turn
 from tests.retrieval.conftest import add, ask
 from tests.tiny_model import shipped_model
 
@@ -40,3 +41,22 @@ def test_it_quotes_the_sentence_and_points_at_the_words(answers) -> None:
     brief = [question for question in pointed if len(answers[question].short.split()) <= 6]
     assert len(held) >= 7, held
     assert len(brief) >= 6, [(question, answers[question].short) for question, _ in QUESTIONS]
+
+
+TOWERS = {
+    "Norderhoog": "Der Leuchtturm auf der Insel Norderhoog wurde 1871 von der Ingenieurin Margarete Holm gebaut. "
+    "Er ist 42 Meter hoch. Bis 1934 brannte dort Waltran. Der letzte Wärter ging 1987.",
+    "Suederhoog": "Der Leuchtturm auf der Insel Suederhoog wurde 1902 von dem Maurer Karl Brandt gebaut. "
+    "Er ist 28 Meter hoch. Bis 1951 brannte dort Petroleum. Der letzte Wärter ging 1974.",
+}
+
+
+def test_a_question_of_a_conversation_goes_on_with_its_subject_where_it_says_no_other(open_library, write) -> None:
+    library = open_library(model=shipped_model)
+    for name, text in TOWERS.items():
+        add(library, write(f"{name}.txt", f"{name}\n\n{text}"))
+    lamp, height = "Womit wurde er beleuchtet?", "Wie hoch ist der Leuchtturm auf Norderhoog?"
+    for name, wanted in (("Norderhoog", "Waltran"), ("Suederhoog", "Petroleum")):
+        before = [Turn(f"Wer baute den Leuchtturm auf {name}?", "")]
+        assert wanted in ask(library, lamp, earlier=before, quote=None, k=8, max_tokens=256).text
+        assert "42 Meter" in ask(library, height, earlier=before, quote=None, k=8, max_tokens=256).text

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
+from retrieval.extraction.pdf.tables.find_tables import _with_turned_names
+from retrieval.extraction.pdf.tables.grid import Cell, Grid
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf
 
 PRICES = [("Region", "Price per tonne, EUR", "Grade"), ("North", "41.50", "A"), ("South", "39.10", "B")]
@@ -352,6 +357,13 @@ def row_of(row: int, *texts: str, first: int = 0) -> list[tuple[int, int, int, i
 def test_cells_that_span_names_below_are_part_of_them(tmp_path, heads, last):
     body = [*row_of(2, "North", "1", "2", "3", "4"), *row_of(3, "South", "5", "6", "7", "8")]
     assert read(tmp_path, boxes(*heads, *body)).text.split("\n")[-1] == last
+
+
+def test_a_table_whose_first_row_is_empty_may_be_looked_at_for_names_set_sideways():
+    page: Any = SimpleNamespace(middle_N2=np.zeros((2, 2)), box_N4=np.zeros((2, 4)), turn_N=np.zeros(2, int))
+    cells = [Cell(1, 2, column, column + 1, np.array([column])) for column in (0, 1)]
+    grid = Grid(cells, (0.0, 10.0, 20.0), heading_rows=2)
+    assert _with_turned_names(page, grid) is grid
 
 
 def test_names_set_sideways_name_their_columns(tmp_path):

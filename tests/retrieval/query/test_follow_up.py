@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrieval.query.follow_up import EARLIER_CHARACTERS, leans_on_earlier, with_conversation
+from retrieval.query.follow_up import EARLIER_CHARACTERS, leans_on_earlier, with_conversation, with_subject
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_a_follow_up_does_not_carry_earlier_questions_without_end():
     )
     asked = with_conversation("Why?", ["word " * 500])
     assert asked.endswith("word Why?") and len(asked) < EARLIER_CHARACTERS + 10
+
+
+def test_a_question_in_a_language_that_is_not_looked_at_gets_the_subject_when_it_is_asked_for():
+    assert with_conversation("Womit wurde er gebaut?", ["Wer baute ihn?"]) == "Womit wurde er gebaut?"
+    assert with_subject("Womit wurde er gebaut?", ["Wer baute ihn?"]) == "Wer baute ihn? Womit wurde er gebaut?"
+    assert with_subject(" Womit? ", []) == "Womit?"

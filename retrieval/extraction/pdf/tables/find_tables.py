@@ -57,7 +57,7 @@ def _with_turned_names(page: PageCharacters, grid: Grid) -> Grid:
     x_N, y_N = page.middle_N2[:, 0], page.middle_N2[:, 1]
     top = float(page.box_N4[grid.members_N, 1].min())
     first = grid.in_row(0)
-    foot = max(float(page.box_N4[cell.members_N, 3].max()) for cell in first)
+    foot = max((float(page.box_N4[cell.members_N, 3].max()) for cell in first), default=top)
     edges = np.array(grid.edges)
     near_N = (page.turn_N % 2 == 1) & (page.turn_N < SLANTED) & (y_N < foot) & (y_N > top - _TURNED_REACH)
     near = np.flatnonzero(near_N & (x_N > edges[0] - 10) & (x_N < edges[-1] + 10))
