@@ -84,7 +84,10 @@ def train(
     rows: Annotated[int, typer.Option(help="Rows of a step; questions see the blocks of all.")] = 1,
     each: Annotated[int, typer.Option(help="Questions about a passage, at most.")] = 4,
     most_read: Annotated[int, typer.Option(help="Blocks that a question reads, at most.")] = 12,
-    kept_rows: Annotated[int, typer.Option(help="Steps whose landmarks go on competing.")] = 16,
+    kept_steps: Annotated[int, typer.Option(help="Steps whose landmarks go on competing.")] = 2,
+    most_passages: Annotated[int, typer.Option(help="Of a step, which is padded to so many; 0: no fewer.")] = 0,
+    most_questions: Annotated[int, typer.Option(help="The same for questions.")] = 0,
+    asked_tokens: Annotated[int, typer.Option(help="Of a question with its answer, at most.")] = 64,
     workers: Annotated[int, typer.Option(help="Processes that make rows; 0: none beside this one.")] = 0,
     passages: Annotated[int, typer.Option(help="Passages of a row.")] = 6,
     questions: Annotated[int, typer.Option(help="Questions of a row, at most.")] = 20,
@@ -95,6 +98,7 @@ def train(
     first: Annotated[int, typer.Option(help="First layer with a memory.")] = 4,
     last: Annotated[int, typer.Option(help="Last layer with a memory.")] = 29,
     gate_share: Annotated[float, typer.Option(help="Weight of the loss of landmarks.")] = 0.3,
+    choice_share: Annotated[float, typer.Option(help="Weight of the loss of what KV heads choose.")] = 0.3,
     sum_share: Annotated[float, typer.Option(help="Weight of the log-sum-exp teacher at the beginning.")] = 0.3,
     checkpoint_minutes: Annotated[float, typer.Option(help="Between two checkpoints, the most a kill loses.")] = 10.0,
     made_first: Annotated[float, typer.Option(help="Share of passkeys and copying at the beginning.")] = 0.6,
@@ -108,7 +112,7 @@ def train(
         torch.set_num_threads(threads)
     layout = Layout(block_size, blocks, first, last, rank)
     model, trained = open_landmark_lm(base, layout, device=device, dtype=dtype)
-    shape = Shape(passages=passages, blocks=blocks, questions=questions, each=each)
+    shape = Shape(passages=passages, blocks=blocks, questions=questions, each=each, asked_tokens=asked_tokens)
     settings = Settings(
         rate=rate,
         steps=steps,
@@ -118,7 +122,10 @@ def train(
         gate_share=gate_share,
         sum_share=sum_share,
         most_read=most_read,
-        kept_rows=kept_rows,
+        kept_steps=kept_steps,
+        most_passages=most_passages,
+        most_questions=most_questions,
+        choice_share=choice_share,
         mixture=Mixture(made_first, made_last),
         checkpoint_minutes=checkpoint_minutes,
     )

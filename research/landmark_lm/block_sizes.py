@@ -67,7 +67,7 @@ class TextsRead:
 def read_texts(tokens: Tokens, file: Path, layers: Sequence[int], count: int, seed: int) -> TextsRead:
     """Some passages of a set of questions, each read alone, with up to four questions about each."""
     model, rng = tokens.model, random.Random(seed)
-    contexts = [context for group in read_contexts([file]) for context in group]
+    contexts = [context for group in read_contexts(file) for context in group]
     passages, asked = list[list[int]](), list[tuple[str, int, int, int]]()
     for context in rng.sample(contexts, min(count, len(contexts))):
         ids, found = tokens.passage(context, rng, wanted=4)

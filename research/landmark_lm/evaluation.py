@@ -211,7 +211,7 @@ def evaluate(tokens: Tokens, data: Path, amounts: Amounts) -> Iterator[tuple[str
     """All figures by name, each as soon as it is known. `data`: a folder with qa/squad11.dev.jsonl.xz and
     text/heldout.jsonl.xz."""
     policy = SelectionPolicy(top_k=amounts.top_k, voters=amounts.voters)
-    contexts = [context for group in read_contexts([data / "qa" / "squad11.dev.jsonl.xz"]) for context in group]
+    contexts = [context for group in read_contexts(data / "qa" / "squad11.dev.jsonl.xz") for context in group]
     texts = [line["text"] for line in read_lines(data / "text" / "heldout.jsonl.xz") if len(line["text"]) > 10_000]
     random.Random("texts").shuffle(texts)
     longest = max(amounts.passkey_tokens)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.attention.block_grid import insert_landmarks
 
-KINDS = ("questions", "passkeys", "copying", "text")
+KINDS = ("questions", "gaps", "passkeys", "copying", "text")
 IGNORED = -100
 """Target of a position that no loss looks at."""
 
@@ -44,8 +44,24 @@ class RowText:
 
 
 @dataclass(frozen=True)
+class Size:
+    """What a row is laid out in: all steps have the same shapes, so that a GPU replays one as a graph."""
+
+    passages: int
+    blocks: int
+    """Of a passage."""
+    questions: int
+    asked: int
+    """Raw tokens of a question with its answer."""
+
+    def tokens(self, block_size: int) -> int:
+        """T: of a window, whose last raw token is only predicted."""
+        return self.asked - 1 + (self.asked - 1) // (block_size - 1)
+
+
+@dataclass(frozen=True)
 class Row:
-    """A row on the block grid, as tensors on one device."""
+    """A row on the block grid, as tensors on one device. Rows of padding hold nothing that is trained."""
 
     ids_PT: Tensor
     valid_PT: Tensor
@@ -58,20 +74,20 @@ class Row:
     gold_QN: Tensor
     """Which blocks hold the answer."""
     kind_Q: Tensor
-    """Of `KINDS`."""
+    """Of `KINDS`; -1 for padding, which repeats the first question."""
     document_N: Tensor
-    """Number of the document of each block; -1 where the passage has no such block."""
+    """Number of the document of each block; -1 where there is no such block."""
     lengths_N: Tensor
     """Ordinary tokens of each block."""
 
     @property
     def tokens(self) -> int:
-        """Tokens that the network reads: passages without padding, questions with it."""
-        return int(self.valid_PT.sum()) + self.windows_QT.numel()
+        """Tokens of passages and questions, without padding of the former."""
+        return int(self.valid_PT.sum()) + self.questions * self.windows_QT.shape[1]
 
-    def to(self, device: torch.device) -> "Row":
-        """The same row on a device."""
-        return Row(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+    @property
+    def questions(self) -> int:
+        return int((self.kind_Q >= 0).sum())
 
 
 def join(texts: Sequence[RowText]) -> RowText:
@@ -92,41 +108,58 @@ def join(texts: Sequence[RowText]) -> RowText:
     return RowText(passages, asked, documents)
 
 
-def lay_out(text: RowText, *, block_size: int, blocks: int, landmark: int, padding: int) -> Row:
-    """Put a row on the block grid. `blocks`: most blocks of a passage; `padding`: any ordinary token."""
+def fit(text: RowText, size: Size) -> RowText:
+    """A row without the passages and questions that are too many, or too long."""
+    kept = [
+        asked
+        for asked in text.asked
+        if len(asked.prompt) + len(asked.answer) <= size.asked
+        and all(passage < size.passages for passage, _, _ in asked.places)
+    ]
+    return RowText(text.passages[: size.passages], kept[: size.questions], text.documents[: size.passages])
+
+
+def lay_out(text: RowText, size: Size, *, block_size: int, landmark: int, padding: int) -> Row:
+    """Put a row that fits on the block grid. `padding`: any ordinary token."""
     raw = block_size - 1
-    assert all(0 < len(passage) <= raw * blocks for passage in text.passages), "a passage is cut before it is laid out"
-    most = max(-(-len(passage) // raw) for passage in text.passages)
-    ids_PWL = torch.full((len(text.passages), most, block_size), padding)
-    lengths_PW = torch.zeros(len(text.passages), most, dtype=torch.long)
+    assert all(0 < len(passage) <= raw * size.blocks for passage in text.passages), "a passage is cut before"
+    assert 0 < len(text.asked) <= size.questions and len(text.passages) <= size.passages, "a row is made to fit before"
+    ids_PWL = torch.full((size.passages, size.blocks, block_size), padding)
+    lengths_PW = torch.zeros(size.passages, size.blocks, dtype=torch.long)
+    document_P1 = torch.full((size.passages, 1), -1)
     for row, passage in enumerate(text.passages):
-        filled = torch.full((most * raw,), padding)
+        filled = torch.full((size.blocks * raw,), padding)
         filled[: len(passage)] = torch.tensor(passage)
-        ids_PWL[row, :, :-1] = filled.view(most, raw)
-        lengths_PW[row] = (len(passage) - torch.arange(most) * raw).clamp(0, raw)
+        ids_PWL[row, :, :-1] = filled.view(size.blocks, raw)
+        lengths_PW[row] = (len(passage) - torch.arange(size.blocks) * raw).clamp(0, raw)
+        document_P1[row] = text.documents[row] if text.documents else row
     ids_PWL[..., -1] = landmark
     token = torch.arange(block_size)
     valid_PWL = (token < lengths_PW[..., None]) | ((token == raw) & (lengths_PW[..., None] > 0))
-    windows_QT, targets_QT, voting_QT = _windows(text.asked, block_size, landmark, padding)
-    gold_QPW = torch.zeros(len(text.asked), len(text.passages), most, dtype=torch.bool)
+    gold_QPW = torch.zeros(len(text.asked), size.passages, size.blocks, dtype=torch.bool)
     for number, asked in enumerate(text.asked):
         for passage_of, first, last in asked.places:
             gold_QPW[number, passage_of, first // raw : (last - 1) // raw + 1] = True
-    documents = torch.tensor(text.documents or list(range(len(text.passages))))
+    windows_QT, targets_QT, voting_QT = _windows(text.asked, size.tokens(block_size), block_size, landmark, padding)
+    kind_Q = torch.tensor([KINDS.index(asked.kind) for asked in text.asked])
+    row_Q = torch.arange(size.questions)
+    real_Q, row_Q = row_Q < len(text.asked), torch.where(row_Q < len(text.asked), row_Q, 0)
     return Row(
         ids_PWL.flatten(1),
         valid_PWL.flatten(1),
-        windows_QT,
-        targets_QT,
-        voting_QT,
-        gold_QPW.flatten(1),
-        torch.tensor([KINDS.index(asked.kind) for asked in text.asked]),
-        torch.where(lengths_PW > 0, documents[:, None], -1).flatten(),
+        windows_QT[row_Q],
+        torch.where(real_Q[:, None], targets_QT[row_Q], IGNORED),
+        voting_QT[row_Q],
+        gold_QPW.flatten(1)[row_Q],
+        torch.where(real_Q, kind_Q[row_Q], -1),
+        torch.where(lengths_PW > 0, document_P1, -1).flatten(),
         lengths_PW.flatten(),
     )
 
 
-def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: int) -> tuple[Tensor, Tensor, Tensor]:
+def _windows(
+    asked: Sequence[Asked], longest: int, block_size: int, landmark: int, padding: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """windows_QT, targets_QT and voting_QT: the output at a token predicts the next raw token; nothing is trained at a
     landmark, whose output the product does not use."""
     rows = []
@@ -137,7 +170,6 @@ def _windows(asked: Sequence[Asked], block_size: int, landmark: int, padding: in
         targets = [IGNORED if token == landmark else next(following) for token in ids]
         hidden = len(insert_landmarks(one.prompt[:-1], block_size=block_size, landmark_token_id=landmark))
         rows.append((ids, [IGNORED] * hidden + targets[hidden:], hidden + 1 if one.prompt else len(ids)))
-    longest = max(len(ids) for ids, _, _ in rows)
     windows_QT = torch.full((len(rows), longest), padding)
     windows_QT[:, block_size - 1 :: block_size] = landmark
     targets_QT = torch.full((len(rows), longest), IGNORED)

@@ -1,4 +1,4 @@
-"""Where rows come from: questions with answer spans, plain text, and made passkeys and copying.
+"""Where rows come from: questions with answer spans, plain text, and made gaps, passkeys and copying.
 
 Reads `*.jsonl.xz` or `*.jsonl`: question sets with `context`, `context_title`, `question`, `answers`, `answer_starts`
 (rows without spans are left out), and plain text with `title` and `text`.
@@ -6,7 +6,9 @@ Reads `*.jsonl.xz` or `*.jsonl`: question sets with `context`, `context_title`, 
 
 import json
 import lzma
+import math
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from model.checkpoint.landmark_model import LandmarkModel
+import numpy as np
+
+from model.checkpoint.landmark_model import LandmarkModel, TokenizedText
 from research.landmark_lm.rows import Asked, RowText
 
 
@@ -45,12 +49,14 @@ class Mixture:
     made_last: float = 0.15
     """The same from half of the steps on."""
     text: float = 0.1
+    gaps: float = 0.15
 
     def draw(self, done: float, rows: int, rng: random.Random) -> list[str]:
         """The kinds of the next rows, `done` (0 to 1) of the steps behind them. Passkeys stand in one of them at most:
         "the pass key" would not be one."""
         made = self.made_first + (self.made_last - self.made_first) * min(1.0, 2 * done)
-        shares = {"questions": 1 - made - self.text, "passkeys": made / 2, "copying": made / 2, "text": self.text}
+        shares = {"passkeys": made / 2, "copying": made / 2, "text": self.text, "gaps": self.gaps}
+        shares["questions"] = max(0.0, 1 - sum(shares.values()))
         if rows > 1:
             with_key = rng.random() < rows * shares.pop("passkeys")
             return ["passkeys"] * with_key + rng.choices([*shares], [*shares.values()], k=rows - with_key)
@@ -75,8 +81,8 @@ class Context:
 
 
 QUESTIONS = (
-    "qa/squad11", "qa/squad20", "qa/disflqa", "qa/qed_nq", "qa/quac", "qa/policyqa", "qa/clapnq",
-    "qa/factbook_templated", "qa/openstax_glossary", "reading/hotpotqa", "reading/qasper", "reading/cuad",
+    "qa/squad11", "qa/squad20", "qa/disflqa", "qa/qed_nq", "qa/nq_openbook", "qa/quac", "qa/policyqa",
+    "qa/factbook_templated", "reading/hotpotqa", "reading/qasper", "reading/cuad",
     "reading/sroie_forms",
 )  # fmt: skip
 """Sets of English questions with answer spans; their train files are read, where they are there."""
@@ -90,24 +96,21 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def read_contexts(files: Sequence[Path]) -> list[list[Context]]:
-    """Contexts with at least one span, grouped by title (look-alikes of each other)."""
-    groups, number = [], 0
-    for file in files:
-        asked: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
-        for row in read_lines(file):
-            starts, answers = row.get("answer_starts"), row.get("answers")
-            if starts and answers and row.get("context") and starts[0] is not None and starts[0] >= 0:
-                key = str(row.get("context_title") or ""), row["context"]
-                asked[key].append((row["question"], answers[0], starts[0]))
-        titles: dict[str, list[Context]] = defaultdict(list)
-        for (title, text), questions in asked.items():
-            number += 1
-            titles[title].append(Context(number, title, text, tuple(questions)))
-        groups += list(titles.values())
-    if not groups:
-        raise ValueError(f"no question with an answer span in {[str(file) for file in files]}; give other files.")
-    return groups
+def read_contexts(file: Path, first: int = 0) -> list[list[Context]]:
+    """Contexts of a set with at least one span, numbered from `first` on and grouped by title (look-alikes of each
+    other). Raises ValueError where there is none."""
+    asked: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
+    for row in read_lines(file):
+        starts, answers = row.get("answer_starts"), row.get("answers")
+        if starts and answers and row.get("context") and starts[0] is not None and starts[0] >= 0:
+            key = str(row.get("context_title") or ""), row["context"]
+            asked[key].append((row["question"], answers[0], starts[0]))
+    titles: dict[str, list[Context]] = defaultdict(list)
+    for number, ((title, text), questions) in enumerate(asked.items(), first):
+        titles[title or str(number)].append(Context(number, title, text, tuple(questions)))
+    if not titles:
+        raise ValueError(f"no question with an answer span in {file}; give another file.")
+    return list(titles.values())
 
 
 class Tokens:
@@ -154,12 +157,18 @@ class Tokens:
 
 
 class Questions:
-    """Questions over passages of one title and of anywhere."""
+    """Questions over passages of one title and of anywhere. A set is drawn from as often as the root of the number of
+    its questions says: large sets more often, small ones more often a question."""
 
-    def __init__(self, tokens: Tokens, groups: list[list[Context]]) -> None:
-        self.tokens, self.groups = tokens, groups
-        self.all = [context for group in groups for context in group]
-        self.weights = [min(len(group), 20) for group in groups]
+    def __init__(self, tokens: Tokens, sets: Sequence[list[list[Context]]]) -> None:
+        self.tokens = tokens
+        self.groups = [group for groups in sets for group in groups]
+        self.all = [context for group in self.groups for context in group]
+        self.weights = list[float]()
+        for groups in sets:
+            within = [min(len(group), 20) for group in groups]
+            whole = math.sqrt(sum(len(context.questions) for group in groups for context in group))
+            self.weights += [whole * weight / sum(within) for weight in within]
 
     def draw(self, rng: random.Random) -> RowText:
         shape = self.tokens.shape
@@ -180,6 +189,12 @@ class Questions:
             return self.draw(rng)
         rng.shuffle(asked)
         return RowText(passages, asked[: shape.questions], [context.number for context in picked])
+
+
+def _tokens_of(match: re.Match[str], text: TokenizedText) -> tuple[int, int]:
+    """first..last-1: the tokens in which a match stands."""
+    first = int(np.searchsorted(text.ends, match.start(), side="right"))
+    return first, int(np.searchsorted(text.starts, match.end()))
 
 
 def new_number(rng: random.Random) -> int:
@@ -207,13 +222,63 @@ class PlainText:
 
     def draw(self, rng: random.Random) -> RowText:
         """Continuations of one text whose earlier windows are stored; all of these are right to read."""
-        shape, length, count = self.tokens.shape, self.tokens.model.config.block_size - 1, 4
+        shape, count = self.tokens.shape, 4
+        length = min(self.tokens.model.config.block_size, shape.asked_tokens) - 1
         windows, rest = self.windows(rng, shape.passages // 2, length * count)
         if len(windows) < 2 or len(rest) < length * count:
             return self.draw(rng)
         places = tuple((number, 0, len(window)) for number, window in enumerate(windows))
         asked = [Asked([], rest[at : at + length], places, "text") for at in range(0, length * count, length)]
         return RowText(windows, asked, [new_number(rng)] * len(windows))
+
+
+@dataclass
+class Gaps:
+    """A sentence is taken out of a text, and a name or number of it that stands in the rest as well is asked for
+    (recurring spans, arXiv 2101.00438): questions without end about any text."""
+
+    text: PlainText
+    around: int = 45
+    """Characters shown on each side of the gap, at most."""
+    sentence: re.Pattern[str] = re.compile(r"(?<=[.!?])\s+")
+    span: re.Pattern[str] = re.compile(r"(?<=[a-z,;] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\b\d[\d,.]*\d\b")
+
+    def draw(self, rng: random.Random) -> RowText:
+        tokens = self.text.tokens
+        passages, asked = list[list[int]](), list[Asked]()
+        for _ in range(tokens.shape.passages):
+            text = rng.choice(self.text.texts)
+            start = rng.randrange(max(1, len(text) - 5 * tokens.room))
+            sentences = self.sentence.split(text[start : start + 5 * tokens.room])[1:-1]
+            kept, gaps = self._take_out(sentences, rng, tokens.shape.each)
+            held = tokens.model.tokenize(" ".join(kept))
+            number, ids = len(passages), held.ids[: tokens.room]
+            for shown, name in gaps:
+                found = [_tokens_of(match, held) for match in re.finditer(rf"\b{re.escape(name)}\b", " ".join(kept))]
+                places = tuple((number, first, last) for first, last in found if last <= len(ids))
+                if places:
+                    asked.append(Asked(tokens.prompt(f"Fill the gap: {shown}"), tokens.answer(name), places, "gaps"))
+            if ids:
+                passages.append(ids)
+        if not asked:
+            return self.draw(rng)
+        rng.shuffle(asked)
+        return RowText(passages, asked[: tokens.shape.questions], [new_number(rng) for _ in passages])
+
+    def _take_out(self, sentences: list[str], rng: random.Random, most: int) -> tuple[list[str], list[tuple[str, str]]]:
+        """The sentences that stay, and what is shown of each other one with the name that is missing in it."""
+        kept, gaps = list(sentences), list[tuple[str, str]]()
+        names = [(sentence, found) for sentence in sentences for found in self.span.finditer(sentence)]
+        for sentence, found in rng.sample(names, len(names)):
+            rest = [each for each in kept if each is not sentence]
+            again = any(re.search(rf"\b{re.escape(found[0])}\b", each) for each in rest)
+            if len(gaps) < most and again and len(rest) < len(kept) and all(name != found[0] for _, name in gaps):
+                before = sentence[max(0, found.start() - self.around) : found.start()]
+                behind = sentence[found.end() : found.end() + self.around]
+                if not re.search(rf"\b{re.escape(found[0])}\b", before + " " + behind):
+                    kept = rest
+                    gaps.append((f"{before}____{behind}", found[0]))
+        return kept, [(shown, name) for shown, name in gaps if any(name in each for each in kept)]
 
 
 @dataclass
@@ -292,16 +357,21 @@ def _hidden(
 
 
 def open_sources(data: Path, tokens: Tokens) -> dict[str, Source]:
-    """The four kinds of rows from a folder with `qa`, `reading` and `text`. Raises ValueError for none."""
-    files = [file for name in QUESTIONS if (file := data / f"{name}.train.jsonl.xz").is_file()]
-    texts = []
+    """The kinds of rows from a folder with `qa`, `reading` and `text`. Raises ValueError for none."""
+    texts, sets = [], list[list[list[Context]]]()
     for name in TEXTS:
         if (file := data / "text" / f"{name}.jsonl.xz").is_file():
             long = (line["text"] for line in read_lines(file) if len(line["text"]) > LONG_TEXT)
             texts += [text[: 25 * LONG_TEXT] for text in islice(long, TEXTS_EACH)]
     text = PlainText(tokens, texts)
+    for name in QUESTIONS:
+        if (file := data / f"{name}.train.jsonl.xz").is_file():
+            sets.append(read_contexts(file, first=1 + sum(len(group) for groups in sets for group in groups)))
+    if not sets:
+        raise ValueError(f"there is no set of questions in {data}; it holds qa/ or reading/ with *.train.jsonl.xz.")
     return {
-        "questions": Questions(tokens, read_contexts(files)),
+        "questions": Questions(tokens, sets),
+        "gaps": Gaps(text),
         "text": text,
         "passkeys": Passkeys(text),
         "copying": Copying(text),

@@ -1,7 +1,7 @@
 """The training loop: rows in, weights out; a kill loses only what came after the last checkpoint.
 
 Every step draws its rows with a generator of its own number, so that a resumed run continues as if never stopped (only
-the landmarks kept from rows before start anew). `folder` receives:
+the landmarks kept from steps before start anew). `folder` receives:
 
     run.json            what was asked for
     log.jsonl           one line a step
@@ -15,8 +15,9 @@ import math
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from model.checkpoint.landmark_model import LandmarkModel
-from research.landmark_lm.loss import LandmarkCache, row_loss
-from research.landmark_lm.rows import Row, join, lay_out
+from research.landmark_lm.loss import LandmarkCache, Prepared, prepare, step_loss, told_lines
+from research.landmark_lm.rows import Size, fit, join, lay_out
 from research.landmark_lm.sources import Mixture, Shape, Source
 
 
@@ -44,16 +45,21 @@ class Settings:
     It can be continued with more."""
     rows: int = 1
     """Rows of a step, whose questions see the blocks of all."""
+    most_passages: int = 0
+    most_questions: int = 0
+    """Of a step, which is padded to so many; 0: as many as its rows may have."""
     workers: int = 0
     """Processes that make rows; 0: the one that trains."""
     gate_share: float = 0.3
     """Weight of the loss of landmarks beside that of words."""
+    choice_share: float = 0.3
+    """Weight of the loss of what each KV head chooses."""
     sum_share: float = 0.3
     """Weight of the log-sum-exp teacher at the beginning; it falls to a quarter by half of the steps. Without it
     landmarks drift, and words are read worse (README.md)."""
     most_read: int = 12
-    kept_rows: int = 16
-    """Rows before, whose landmarks are further wrong blocks."""
+    kept_steps: int = 2
+    """Steps before, whose landmarks are further wrong blocks."""
     clip: float = 1.0
     decay: float = 0.01
     mixture: Mixture = Mixture()
@@ -77,18 +83,38 @@ class MasterWeights:
     def __init__(self, trained: Mapping[str, nn.Parameter], settings: Settings) -> None:
         self.trained = dict(trained)
         self.master = {name: nn.Parameter(w.detach().float().clone()) for name, w in self.trained.items()}
+        self._device = next(iter(self.master.values())).device
+        on_gpu = self._device.type == "cuda"
+        self._rate = torch.tensor(settings.rate, device=self._device) if on_gpu else None
         self.optimizer = torch.optim.AdamW(
-            self.master.values(), lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay
+            self.master.values(),
+            lr=settings.rate if self._rate is None else self._rate,
+            betas=(0.9, 0.98),
+            weight_decay=settings.decay,
+            fused=on_gpu,
+            capturable=on_gpu,
         )
 
-    def step(self, rate: float, clip: float) -> float:
+    def set_rate(self, rate: float) -> None:
+        """The rate of the next step, which a graph reads from where it lies."""
+        if self._rate is not None:
+            self._rate.fill_(rate)
+        else:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+
+    def step(self, clip: float) -> Tensor:
         """One update from the gradients of the trained weights; returns their norm."""
+        grads, masters = list[Tensor](), list[Tensor]()
         for name, weight in self.trained.items():
-            self.master[name].grad = None if weight.grad is None else weight.grad.float()
-            weight.grad = None
-        norm = float(nn.utils.clip_grad_norm_(self.master.values(), clip))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            master = self.master[name]
+            master.grad = None if weight.grad is None else torch.empty_like(master)
+            if weight.grad is not None and master.grad is not None:
+                masters.append(master.grad)
+                grads.append(weight.grad)
+                weight.grad = None
+        torch._foreach_copy_(masters, grads)
+        norm = nn.utils.clip_grad_norm_(self.master.values(), clip)
         self.optimizer.step()
         self._publish()
         return norm
@@ -112,19 +138,26 @@ class MasterWeights:
 
     @torch.no_grad()
     def load(self, weights: Path, moments: Path | None) -> None:
-        """Continue from saved weights; without moments the optimizer starts anew. Raises ValueError for others."""
+        """Continue from saved weights; without moments the optimizer starts anew. Adapters of a lower rank become the
+        first part of these, and change nothing else. Raises ValueError for others."""
         found = load_file(weights)
-        if {name: w.shape for name, w in found.items()} != {name: w.shape for name, w in self.master.items()}:
-            raise ValueError(f"{weights} does not fit: it was trained with another rank, or in other layers.")
+        if found.keys() != self.master.keys() or any(
+            len(w.shape) != found[name].dim()
+            or any(has > wanted for has, wanted in zip(found[name].shape, w.shape, strict=True))
+            for name, w in self.master.items()
+        ):
+            raise ValueError(f"{weights} does not fit: it was trained with a higher rank, or in other layers.")
         for name, weight in self.master.items():
-            weight.copy_(found[name])
+            part = found[name].shape
+            if name.endswith(".b"):
+                weight.zero_()
+            weight[tuple(slice(length) for length in part)] = found[name].to(weight)
         self._publish()
         if moments is not None:
             state = load_file(moments)
             for name, weight in self.master.items():
                 self.optimizer.state[weight] = {
-                    key: state[f"{name}.{key}"].to(weight.device if key != "step" else "cpu")
-                    for key in ("exp_avg", "exp_avg_sq", "step")
+                    key: state[f"{name}.{key}"].to(weight.device) for key in ("exp_avg", "exp_avg_sq", "step")
                 }
 
 
@@ -153,9 +186,9 @@ def train(
     elif start_from is not None:
         master.load(start_from, None)
     (folder / "run.json").write_text(json.dumps({"settings": asdict(settings), "shape": asdict(shape)}, indent=1))
-    kept, began, saved = LandmarkCache(settings.kept_rows), time.monotonic(), time.monotonic()
-    before = progress.seconds
-    drawn = _Rows(model, sources, shape, settings)
+    began = saved = time.monotonic()
+    before, step = progress.seconds, _Step(model, master, settings)
+    drawn = _Steps(model, sources, shape, settings)
     loader = DataLoader(
         drawn,
         batch_size=None,
@@ -165,8 +198,8 @@ def train(
     )
     model.train()
     with (folder / "log.jsonl").open("a") as log:
-        for row in loader:
-            line = _step(model, master, row, settings, progress, kept)
+        for prepared in loader:
+            line = step.take(prepared, progress)
             progress.seconds = before + time.monotonic() - began
             log.write(json.dumps({**asdict(progress), **line}) + "\n")
             log.flush()
@@ -180,47 +213,104 @@ def train(
     return progress
 
 
-class _Rows(Dataset[Row]):
-    """The rows of each step as one, on the CPU."""
+class _Steps(Dataset[Prepared]):
+    """Each step's rows as one, and what is read and trained in it, on the CPU."""
 
     def __init__(self, model: LandmarkModel, sources: Mapping[str, Source], shape: Shape, settings: Settings) -> None:
         self.sources, self.settings = sources, settings
+        self.size = Size(
+            settings.most_passages or settings.rows * shape.passages,
+            shape.blocks,
+            settings.most_questions or settings.rows * shape.questions,
+            shape.asked_tokens,
+        )
         self.grid = {
             "block_size": model.config.block_size,
-            "blocks": shape.blocks,
             "landmark": model.config.landmark_token_id,
             "padding": int(model.tokenizer.eos_token_id),
         }
 
-    def __getitem__(self, step: int) -> Row:
+    def __getitem__(self, step: int) -> Prepared:
         rng, settings = random.Random(f"{self.settings.seed} {step}"), self.settings
         kinds = settings.mixture.draw(step / settings.steps, settings.rows, rng)
         texts = [self.sources[kind].draw(rng) for kind in kinds]
-        return lay_out(join(texts) if len(texts) > 1 else texts[0], **self.grid)
+        row = lay_out(fit(join(texts) if len(texts) > 1 else texts[0], self.size), self.size, **self.grid)
+        return prepare(row, most_read=settings.most_read, rng=random.Random(f"{settings.seed} {step} reads"))
 
 
-def _step(
-    model: LandmarkModel, master: MasterWeights, row: Row, settings: Settings, progress: Progress, kept: LandmarkCache
-) -> dict[str, Any]:
-    done = done_of(progress, settings)
-    loss, lines = row_loss(
-        model,
-        row,
-        kept,
-        gate_share=settings.gate_share,
-        sum_share=settings.sum_share * max(0.25, 1 - 2 * done),
-        most_read=settings.most_read,
-        rng=random.Random(f"{settings.seed} {progress.step} reads"),
-    )
-    loss.backward()
-    if not math.isfinite(loss.item()):
-        raise FloatingPointError(f"the loss of step {progress.step} is {loss.item()}: choose a lower rate.")
-    rate = rate_at(progress, settings)
-    norm = master.step(rate, settings.clip)
-    progress.tokens += row.tokens
-    progress.questions += len(row.kind_Q)
-    progress.step += 1
-    return {"rate": rate, "norm": norm, "rows": lines}
+class _Step:
+    """Takes a step: gradients and update. On a GPU it is replayed as a CUDA graph, one for each number of blocks that
+    questions read; launched operation by operation, the GPU waits for the host most of the time."""
+
+    def __init__(self, model: LandmarkModel, master: MasterWeights, settings: Settings) -> None:
+        self.model, self.master, self.settings = model, master, settings
+        self.kept = LandmarkCache(settings.kept_steps)
+        self.compute: Callable[[Prepared], Tensor] = self._compute
+        if model.device.type == "cuda":
+            _norms_of_one_kernel(model)
+            self.compute = _Replayed(self._compute)
+
+    def take(self, step: Prepared, progress: Progress) -> dict[str, Any]:
+        """One step, and its line for the log. Raises FloatingPointError where the loss is no longer finite."""
+        settings, rate = self.settings, rate_at(progress, self.settings)
+        step.sum_share.fill_(settings.sum_share * max(0.25, 1 - 2 * done_of(progress, settings)))
+        self.master.set_rate(rate)
+        norm, *told = self.compute(step).tolist()
+        loss, lines = told_lines(step, told)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss of step {progress.step} is {loss}: choose a lower rate.")
+        progress.tokens += step.row.tokens
+        progress.questions += step.row.questions
+        progress.step += 1
+        return {"rate": rate, "norm": norm, "rows": lines}
+
+    def _compute(self, step: Prepared) -> Tensor:
+        settings = self.settings
+        loss, told = step_loss(
+            self.model, step, self.kept, gate_share=settings.gate_share, choice_share=settings.choice_share
+        )
+        loss.backward()
+        return torch.cat((self.master.step(settings.clip)[None], told))
+
+
+def _norms_of_one_kernel(model: LandmarkModel) -> None:
+    """Let the backbone's RMS norms take torch's kernel, instead of eight operations on whole activations each."""
+    for norm in model.backbone.modules():
+        if isinstance(epsilon := getattr(norm, "variance_epsilon", None), float):
+            norm.forward = partial(
+                nn.functional.rms_norm, normalized_shape=norm.weight.shape, weight=norm.weight, eps=epsilon
+            )
+
+
+class _Replayed:
+    """A function of a `Prepared` step as CUDA graphs: run as it is the first time for each C, recorded the second."""
+
+    def __init__(self, run: Callable[[Prepared], Tensor]) -> None:
+        self.run = run
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.seen: dict[int, tuple[torch.cuda.CUDAGraph, Prepared, Tensor] | None] = {}
+
+    def __call__(self, step: Prepared) -> Tensor:
+        count = step.given_QC.shape[1]
+        if count not in self.seen:
+            self.seen[count] = None
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                told = self.run(step.to(self.stream.device))
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return told
+        held = self.seen[count]
+        if held is None:
+            inputs, graph = step.to(self.stream.device), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                told = self.run(inputs)
+            held = self.seen[count] = graph, inputs, told
+        graph, inputs, told = held
+        for kept, new in zip(inputs.tensors(), step.tensors(), strict=True):
+            kept.copy_(new)
+        graph.replay()
+        return told
 
 
 def done_of(progress: Progress, settings: Settings) -> float:

@@ -23,7 +23,7 @@ WORDS = [
     "where",
     "a",
     "grey",
-    "heron",
+    "Heron",
     "waits",
     "for",
     "fish",
@@ -53,7 +53,8 @@ def tokens(lm: LandmarkModel) -> Tokens:
 
 def long_text(number: int, words: int) -> str:
     """Words in an order of its own for each number."""
-    return " ".join(WORDS[(i * (number + 3) + i // 7) % len(WORDS)] for i in range(words))
+    said = (WORDS[(i * (number + 3) + i // 7) % len(WORDS)] for i in range(words))
+    return " ".join(f"{word}." if i % 12 == 11 else word for i, word in enumerate(said))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Rows on the block grid, and a loss that is what the product's own reading and decoding give."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from model.attention.selection import SelectionPolicy
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
 from model.inference.generate import answer_logprobs
-from research.landmark_lm.loss import LandmarkCache, ReadBlocks, Reads, draw_reads, row_loss
+from research.landmark_lm.loss import LandmarkCache, Prepared, ReadBlocks, prepare, step_loss, told_lines
 from research.landmark_lm.memories import read_passages
-from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, join, lay_out
+from research.landmark_lm.rows import IGNORED, Asked, Row, RowText, Size, fit, join, lay_out
 
 TEXT = RowText(
     [list(range(10, 60)), list(range(60, 90)), list(range(90, 160))],
@@ -20,10 +21,25 @@ TEXT = RowText(
 )
 
 
-def laid_out(model: LandmarkModel, text: RowText = TEXT) -> Row:
+SIZE = Size(passages=3, blocks=3, questions=2, asked=64)
+
+
+def laid_out(model: LandmarkModel, text: RowText = TEXT, size: Size = SIZE) -> Row:
     config, padding = model.config, model.tokenizer.pad_token_id
-    size, landmark = config.block_size, config.landmark_token_id
-    return lay_out(text, block_size=size, blocks=4, landmark=landmark, padding=padding)
+    return lay_out(
+        fit(text, size), size, block_size=config.block_size, landmark=config.landmark_token_id, padding=padding
+    )
+
+
+def loss_of(
+    model: LandmarkModel, step: Prepared, kept: LandmarkCache | None = None
+) -> tuple[Tensor, list[dict[str, float]]]:
+    loss, told = step_loss(model, step, kept or LandmarkCache(2), gate_share=0.5, choice_share=0.5)
+    return loss, told_lines(step, told.tolist())[1]
+
+
+def reads_of(row: Row, most: int, rng: random.Random | None = None, sum_share: float = 0.0) -> Prepared:
+    return prepare(row, most_read=most, rng=rng or random.Random(0), sum_share=sum_share)
 
 
 def test_passages_stand_on_the_block_grid_and_the_block_of_the_answer_is_gold(lm: LandmarkModel) -> None:
@@ -42,27 +58,37 @@ def test_every_token_of_the_answer_is_a_target_and_no_landmark_predicts(lm: Land
     assert bool((row.targets_QT[row.windows_QT == lm.config.landmark_token_id] == IGNORED).all())
 
 
-def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: LandmarkModel) -> None:
-    row = laid_out(lm)
+@pytest.mark.parametrize("size", [SIZE, Size(passages=5, blocks=4, questions=6, asked=64)])
+def test_the_loss_of_words_is_what_the_product_gives_over_the_same_memory(lm: LandmarkModel, size: Size) -> None:
     memory = read_passages(lm, TEXT.passages).memory
     expected = []
     for asked in TEXT.asked:
         policy = SelectionPolicy(top_k=memory.num_blocks)
         expected += answer_logprobs(lm, asked.prompt, asked.answer, memory=memory, policy=policy)
-    _, said = row_loss(
-        lm, row, LandmarkCache(2), gate_share=0.5, sum_share=0.0, most_read=6, rng=_always_all(memory.num_blocks)
-    )
+    step = reads_of(laid_out(lm, size=size), 8, _always_most(0))
+    assert step.given_QC.shape[1] == memory.num_blocks
+    _, said = loss_of(lm, step)
     assert said[0]["words"] == pytest.approx(-torch.cat(expected).mean().item(), abs=1e-4)
 
 
+def test_padding_changes_neither_losses_nor_gradients(lm: LandmarkModel) -> None:
+    found = []
+    for size in (SIZE, Size(passages=7, blocks=4, questions=5, asked=70)):
+        lm.backbone.zero_grad()
+        loss, said = loss_of(lm, reads_of(laid_out(lm, size=size), 8, _always_most(0), sum_share=0.5))
+        loss.backward()
+        found.append((said, lm.backbone.model.layers[1].self_attn.k_proj.weight.grad.clone()))
+    (one, gradient), (other, padded) = found
+    assert one[0] == pytest.approx(other[0], abs=1e-4)
+    torch.testing.assert_close(gradient, padded)
+
+
 def test_gradients_reach_what_stored_blocks_were_made_of(lm: LandmarkModel) -> None:
-    whole, said = row_loss(
-        lm, laid_out(lm), LandmarkCache(2), gate_share=0.5, sum_share=0.5, most_read=4, rng=random.Random(0)
-    )
+    whole, said = loss_of(lm, reads_of(laid_out(lm), 4, sum_share=0.5))
     whole.backward()
     landmark_row = lm.backbone.model.embed_tokens.weight.grad[lm.config.landmark_token_id]
     assert landmark_row.abs().sum() > 0
-    assert set(said[0]) == {"kind", "words", "right", "sums", "gates", "first"}
+    assert set(said[0]) == {"kind", "words", "right", "sums", "choices", "found", "gates", "first"}
 
 
 def test_a_question_is_given_its_right_blocks_in_ascending_order_and_every_second_one_chooses(
@@ -70,13 +96,13 @@ def test_a_question_is_given_its_right_blocks_in_ascending_order_and_every_secon
 ) -> None:
     row, counts = laid_out(lm), set()
     for seed in range(40):
-        reads = draw_reads(row, 6, random.Random(seed))
-        counts.add(reads.given_QC.shape[1])
-        assert bool((reads.given_QC.diff() > 0).all()) if reads.given_QC.shape[1] > 1 else True
-        assert bool((row.document_N[reads.given_QC] >= 0).all())
-        assert bool(row.gold_QN.gather(1, reads.given_QC).any(1).all())
-        assert reads.choosing_A.tolist() == [1] and reads.taught_F.tolist() == [0]
-    assert {1, 6} <= counts
+        step = reads_of(row, 4, random.Random(seed))
+        counts.add(step.given_QC.shape[1])
+        assert bool((step.given_QC.diff() > 0).all()) if step.given_QC.shape[1] > 1 else True
+        assert bool((row.document_N[step.given_QC] >= 0).all())
+        assert bool(row.gold_QN.gather(1, step.given_QC).any(1).all())
+        assert step.chooses_Q.tolist() == [False, True] and step.taught_F.tolist() == [0]
+    assert counts == {1, 2, 4}
 
 
 def test_what_a_question_chooses_is_what_its_prompt_chooses_in_the_product(lm: LandmarkModel) -> None:
@@ -86,7 +112,7 @@ def test_what_a_question_chooses_is_what_its_prompt_chooses_in_the_product(lm: L
     lm.encode(torch.tensor([lm.with_landmarks(chosen.prompt)]), context)
     there = (row.document_N >= 0).nonzero()[:, 0]
 
-    reads = Reads(torch.tensor([[0, 1], [0, 1]]), torch.tensor([1]), torch.tensor([0]))
+    step = replace(reads_of(row, 2), given_QC=torch.tensor([[0, 1], [0, 1]]))
     asked: list[tuple[int, Tensor]] = []
 
     class Watched(ReadBlocks):
@@ -97,11 +123,19 @@ def test_what_a_question_chooses_is_what_its_prompt_chooses_in_the_product(lm: L
     cache = DynamicCache()
     lm.fill_cache(row.ids_PT, lm.context(valid_BK=row.valid_PT), cache)
     keys, values = ({y: cached(cache, y)[part].unflatten(2, (-1, 32)) for y in (1, 2)} for part in (0, 1))
-    lm.encode(row.windows_QT, lm.context(reader=Watched(keys, values, row, reads, None), policy=policy))
+    rotary = lm.backbone.model.rotary_emb.rotary
+    lm.encode(row.windows_QT, lm.context(reader=Watched(keys, values, step, rotary), policy=policy))
     assert [layer for layer, _ in asked] == [1, 2]
     for (_, ids_QGXS), selection in zip(asked, context.selections, strict=True):
         assert ids_QGXS[0].unique().tolist() == [0, 1]
         assert torch.equal(ids_QGXS[1, :, 0], there[selection.ids_BHQS[0, :: lm.num_heads // lm.num_kv_heads, 0]])
+
+
+def test_passages_and_questions_that_are_too_many_or_too_long_are_left_out() -> None:
+    assert fit(TEXT, SIZE) == TEXT
+    assert fit(TEXT, Size(passages=1, blocks=3, questions=2, asked=64)).asked == TEXT.asked[:1]
+    assert fit(TEXT, Size(passages=3, blocks=3, questions=2, asked=40)).asked == TEXT.asked[:1]
+    assert fit(TEXT, Size(passages=3, blocks=3, questions=1, asked=64)).asked == TEXT.asked[:1]
 
 
 def test_rows_are_joined_and_a_document_that_stands_in_two_is_kept_once(lm: LandmarkModel) -> None:
@@ -117,28 +151,22 @@ def test_the_log_sum_exp_teacher_is_at_rest_where_landmarks_carry_it(lm: Landmar
     for layer in lm.backbone.model.layers:
         layer.self_attn.k_proj.weight.data.zero_()
     text = RowText([list(range(10, 41))], [Asked([1, 2], [3], ((0, 0, 1),))])
-    _, said = row_loss(
-        lm, laid_out(lm, text), LandmarkCache(2), gate_share=0, sum_share=1.0, most_read=1, rng=random.Random(0)
-    )
+    _, said = loss_of(lm, reads_of(laid_out(lm, text), 1, sum_share=1.0))
     assert said[0]["sums"] == pytest.approx(torch.tensor(31.0).log().item() - 0.5, abs=1e-4)  # Huber's distance
 
 
-def test_landmarks_of_earlier_rows_compete(lm: LandmarkModel) -> None:
-    kept = LandmarkCache(2)
-    row = laid_out(lm)
-    other = laid_out(lm, RowText([list(range(5, 100))] * 2, TEXT.asked, [7, 8]))
-    gates = []
-    for one in (row, other, row):
-        _, said = row_loss(lm, one, kept, gate_share=1.0, sum_share=0, most_read=4, rng=random.Random(0))
-        gates.append(said[0]["gates"])
+def test_landmarks_of_earlier_steps_compete(lm: LandmarkModel) -> None:
+    kept, row = LandmarkCache(2), laid_out(lm)
+    other = laid_out(lm, RowText([list(range(5, 90))] * 3, TEXT.asked, [7, 8, 9]))
+    gates = [loss_of(lm, reads_of(one, 4), kept)[1][0]["gates"] for one in (row, other, row)]
     assert gates[2] > gates[0]
 
 
-class _always_all(random.Random):  # noqa: N801 - a generator
+class _always_most(random.Random):  # noqa: N801 - a generator
     """Draws the largest number of blocks."""
 
-    def __new__(cls, _: int) -> "_always_all":
+    def __new__(cls, _: int) -> "_always_most":
         return super().__new__(cls)
 
-    def uniform(self, a: float, b: float) -> float:
-        return b
+    def randrange(self, start: int, *_: int) -> int:
+        return start - 1
