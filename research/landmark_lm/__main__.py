@@ -114,21 +114,10 @@ def train(
     model, trained = open_landmark_lm(base, layout, device=device, dtype=dtype)
     shape = Shape(passages=passages, blocks=blocks, questions=questions, each=each, asked_tokens=asked_tokens)
     settings = Settings(
-        rate=rate,
-        steps=steps,
-        minutes=minutes,
-        rows=rows,
-        workers=workers,
-        gate_share=gate_share,
-        sum_share=sum_share,
-        most_read=most_read,
-        kept_steps=kept_steps,
-        most_passages=most_passages,
-        most_questions=most_questions,
-        choice_share=choice_share,
-        mixture=Mixture(made_first, made_last),
-        checkpoint_minutes=checkpoint_minutes,
-    )
+        rate=rate, steps=steps, minutes=minutes, rows=rows, most_passages=most_passages, most_questions=most_questions,
+        workers=workers, gate_share=gate_share, choice_share=choice_share, sum_share=sum_share, most_read=most_read,
+        kept_steps=kept_steps, mixture=Mixture(made_first, made_last), checkpoint_minutes=checkpoint_minutes,
+    )  # fmt: skip
     sources = open_sources(data, Tokens(model, shape))
     progress = run_training(model, trained, sources, shape, settings, folder, start_from=start_from)
     if rank:

@@ -117,14 +117,14 @@ class Layout:
 
 
 def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequence[bool] = ()) -> Layout:
-    """Of the filled rows of a table, each by column. `named`: so many rows are known to hold names, wherever that is
-    possible; -1: none does. `bold`: rows whose cells are all printed bold."""
+    """Of the filled rows of a table, each by column. `named`: so many of the first rows are known to be titles or to
+    hold names, wherever that is possible; -1: none does. `bold`: rows whose cells are all printed bold."""
     wide = max((len(own_cells(row)) for row in rows), default=0)
     apart = 0
     while apart < len(rows) and wide > 1 and len(own_cells(rows[apart])) == 1:
         apart += 1
     is_bold = bool(bold) and bold[min(apart, len(bold) - 1)] and not all(bold[apart:])
-    named = named or int(is_bold)
+    named = max(named - apart, min(named, 0)) or int(is_bold)
     heads, names = heading_of(rows[apart:], named=named)
     if not names and named >= 0 and len(rows) - apart >= 4:
         usual = max(
@@ -142,13 +142,20 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
 
 
 def _key(rows: Sequence[Mapping[int, str]]) -> int:
+    """The column that tells most rows apart together with the first, which is said anyway; the first where it alone
+    tells nearly as many. Where that holds no words, one of words that does, and tells a third by itself: a name."""
     columns = sorted({column for row in rows for column in row})
-    names = [
-        column
-        for column in columns
-        if not any("." in (text := row.get(column, "")) and is_number(text) for row in rows)
-    ]
-    return max(names, key=lambda column: len({row.get(column, "") for row in rows}), default=-1)
+    cells = {column: [row.get(column, "") for row in rows] for column in columns}
+    told = {
+        column: len(set(zip(cells[columns[0]], texts, strict=True)))
+        for column, texts in cells.items()
+        if not any("." in text and is_number(text) for text in texts)
+    }
+    best = max(told, key=lambda column: told[column], default=-1)
+    worded = [column for column in told if 2 * sum(text[:1].isalpha() for text in cells[column]) > len(rows)]
+    names = worded[:1] if columns[:1] == worded[:1] else worded
+    near = (column for column in names if 10 * told[column] >= 9 * told[best])
+    return next((column for column in near if 3 * len(set(cells[column])) > told[best]), best)
 
 
 def names_values(names: Sequence[str]) -> bool:
@@ -168,7 +175,7 @@ def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[in
         upper = [_spread(row, last) for row in rows[: count - 1]]
         if count > named and not all(_spans(row, last) for row in upper):
             continue
-        if count > named and (any(map(is_number, last.values())) or len(own_cells(last)) < 2):
+        if count > named and (any(map(_is_value, last.values())) or len(own_cells(last)) < 2):
             continue
         names = column_names([_joined([*upper, last]), *rows[count:]], named=True)
         if names:
@@ -178,12 +185,13 @@ def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[in
 
 
 def _spans(row: Mapping[int, str], below: Mapping[int, str]) -> bool:
-    """Whether cells of a row span several names below, and those that span one column none."""
+    """Whether cells of a row span several names below, and those that span one column none, or some of these go on in
+    the row below."""
     spanned = {column for column, text in row.items() if isinstance(text, Merged) and row.get(column - 1) == text}
     spanned |= {column - 1 for column in spanned}
-    return bool(spanned) and all(
-        below.get(column, text) == text for column, text in row.items() if column not in spanned
-    )
+    single = {column: text for column, text in row.items() if column not in spanned}
+    goes_on = any(isinstance(below.get(column), Merged) and below[column] == text for column, text in single.items())
+    return bool(spanned) and (goes_on or all(below.get(column, text) == text for column, text in single.items()))
 
 
 def _spread(row: Mapping[int, str], below: Mapping[int, str]) -> Mapping[int, str]:
@@ -191,7 +199,7 @@ def _spread(row: Mapping[int, str], below: Mapping[int, str]) -> Mapping[int, st
     if len(set(below.values())) == len(below) or len(row) >= len(below) or len(row) < 2:
         return row
     spread, last = dict(row), ""
-    for column in sorted({*row, *below}):
+    for column in range(min(row), max(*row, *below) + 1):
         last = row.get(column, Merged(last))
         if last:
             spread[column] = last
@@ -199,13 +207,13 @@ def _spread(row: Mapping[int, str], below: Mapping[int, str]) -> Mapping[int, st
 
 
 def _joined(rows: Sequence[Mapping[int, str]]) -> dict[int, str]:
-    names: dict[int, list[str]] = {}
-    for row in rows:
-        for column, text in row.items():
-            parts = names.setdefault(column, [])
-            if text not in parts[-1:]:
-                parts.append(text)
-    return {column: _LEVEL.join(" ".join(part.split()) for part in names[column]) for column in sorted(names)}
+    """Names of several rows as one; a cell that spans the same columns in all of them goes on doing so."""
+    names: dict[int, str] = {}
+    for column in sorted({column for row in rows for column in row}):
+        parts = [row[column] for row in rows if column in row]
+        told = [" ".join(part.split()) for part, above in zip(parts, ["", *parts], strict=False) if part != above]
+        names[column] = (Merged if all(isinstance(part, Merged) for part in parts) else str)(_LEVEL.join(told))
+    return names
 
 
 def text_rows(rows: Sequence[Sequence[str]], *, named: int = 0) -> list[str]:
@@ -261,20 +269,21 @@ def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False, key: i
 
 def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> dict[int, str]:
     """The names of the columns, if the first of the filled rows holds them: different words, and below them numbers,
-    or more than two columns, or whatever follows where the table is known to be `named`. A merged cell names all
-    columns that it spans."""
+    or more than two columns, or whatever follows where the table is known to be `named`: then most are short, and
+    fewer than a quarter occur again. A merged cell names all columns that it spans."""
     own = own_cells(rows[0]) if rows else []
     if len(rows) < 2 or len(own) < 2:
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
-    if any(len(name) > LONGEST_NAME for name in names.values()):
+    long = sum(len(name) > LONGEST_NAME for name in names.values())
+    if 3 * long >= len(names) or (long and not named):
         return {}
     if any(_is_value(name) and not _is_code_above_numbers(name, column, rows[1:]) for column, name in names.items()):
         return {}
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
-    if not _tells_apart([names[column] for column in own]):
+    if not _tells_apart([names[column] for column in own], (len(own) - 1) // 4 if named else 0):
         return {}
     if len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
         return {}
@@ -283,10 +292,10 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     return names if named or len(own) > 2 or _has_numbers(rows[1:]) else {}
 
 
-def _tells_apart(names: Sequence[str]) -> bool:
-    """Whether no name occurs twice, but in tables that stand side by side with the same names."""
+def _tells_apart(names: Sequence[str], few: int) -> bool:
+    """Whether no more than a few names occur again, but in tables that stand side by side with the same names."""
     most = len(set(names))
-    return most == len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
+    return most + few >= len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
 
 
 def _is_value(name: str) -> bool:

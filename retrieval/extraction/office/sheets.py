@@ -8,7 +8,7 @@ Axes: N characters of the text, C characters of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -49,13 +49,14 @@ class Sheet:
     """`label` says what it is, in several words ("sheet Budget"). Rows without cells may be left out.
 
     `named`: its first row names the columns wherever that is possible, as in a CSV file. `beside`: texts that lie on
-    the sheet, in no cell.
+    the sheet, in no cell; `hidden`: numbers of rows that are not shown, so that those around them are neighbours.
     """
 
     label: str
     rows: Iterable[Row]
     named: bool = False
     beside: Sequence[str] = ()
+    hidden: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def from_sheets(
     for sheet, rows in read:
         columns = 1 + max((max(row.cells) for row in rows), default=0)
         name = sheet.label.removeprefix("sheet ") if len(read) > 1 else ""
-        lines = [line for table in _tables(rows) for line in _lines(table, columns, sheet.named, name if alike else "")]
+        tables = list(_tables(rows, sheet.hidden))
+        lines = [line for table in tables for line in _lines(table, columns, sheet.named, name if alike else "")]
         last = rows[-1].number if rows else 0
         if name and not alike and lines:
             lines.insert(0, _Line(lines[0].row, [Piece.unprinted(name)], True))
@@ -92,7 +94,7 @@ def from_sheets(
         first = len(text.pages)
         for number, chunk in groupby(lines, key=lambda line: line.row // ROWS_A_PAGE):
             text.add_page(sheet.label, first + number, columns, list(chunk))
-        for table in _tables(rows):
+        for table in tables:
             used = sorted({column for row in table for column in row.cells})
             cells = [[row.cells.get(column, "") for column in used] for row in table]
             shown.append(table_of(first + table[0].number // ROWS_A_PAGE, "", cells))
@@ -124,11 +126,11 @@ def _within(rows: Iterable[Row], limits: ExtractLimits) -> Iterator[Row]:
             yield row
 
 
-def _tables(rows: Sequence[Row]) -> Iterator[list[Row]]:
+def _tables(rows: Sequence[Row], hidden: Collection[int]) -> Iterator[list[Row]]:
     """Rows without an empty one between them."""
     table: list[Row] = []
     for row in rows:
-        if table and row.number > table[-1].number + 1:
+        if table and not all(number in hidden for number in range(table[-1].number + 1, row.number)):
             yield table
             table = []
         table.append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,20 @@ class _Format:
     bold: bool = False
     struck: bool = False
     unseen: bool = False  # in the colour of its ground
+    across: bool = False  # its text is printed across this cell and the empty ones beside it that say the same
 
 
 @dataclass
 class _Sheet:
-    """A sheet as it is read. `formulas`: those without a stored result, by row and column; `unseen`: cells whose text
-    has the colour of its ground."""
+    """A sheet as it is read. `hidden`: rows; `across`: areas whose first cell is printed across them; `formulas`: those
+    without a stored result, by row and column; `unseen`: cells whose text has the colour of its ground."""
 
     name: str
     shown: bool
     rows: dict[int, dict[int, str]] = field(default_factory=dict)
     bold: dict[int, bool] = field(default_factory=dict)
+    hidden: list[int] = field(default_factory=list)
+    across: list[tuple[int, int, int, int]] = field(default_factory=list)
     formulas: dict[tuple[int, int], str] = field(default_factory=dict)
     unseen: list[tuple[int, int]] = field(default_factory=list)
     comments: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
@@ -106,9 +109,15 @@ class _Workbook:
         found = []
         for one in root.iterfind("{*}cellXfs/{*}xf"):
             font, fill = _numbered(fonts, one.get("fontId", "0")), _numbered(fills, one.get("fillId", "0"))
-            format_ = _Format(codes.get(one.get("numFmtId", "0"), ""))
+            alignment = one.find("{*}alignment")
+            format_ = _Format(
+                codes.get(one.get("numFmtId", "0"), ""),
+                across=alignment is not None and alignment.get("horizontal") == "centerContinuous",
+            )
             if font is not None:
-                format_ = _Format(format_.code, _is_on(font, "b"), _is_on(font, "strike"), _is_ground(font, fill))
+                format_ = replace(
+                    format_, bold=_is_on(font, "b"), struck=_is_on(font, "strike"), unseen=_is_ground(font, fill)
+                )
             found.append(format_)
         return found
 
@@ -143,6 +152,7 @@ class _Workbook:
                 if one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
                     unseen.append(number)
         if not filtered:
+            sheet.hidden = unseen
             for row in unseen:
                 self._hide([text for _, text in sorted(sheet.rows.pop(row, {}).items())])
         for cells in sheet.rows.values():
@@ -177,6 +187,10 @@ class _Workbook:
             if not text and (formula := cell.find("{*}f")) is not None and (formula.text or "").strip():
                 text = "=" + clean_text(formula.text or "").strip()
                 sheet.formulas[number, column] = text
+            if format_.across and text:
+                sheet.across.append((column, number, column, number))
+            elif format_.across and sheet.across and sheet.across[-1][1:3] == (number, column - 1):
+                sheet.across[-1] = (sheet.across[-1][0], number, column, number)
             if text:
                 cells[column] = text
                 bold.append(format_.bold)
@@ -221,10 +235,7 @@ class _Workbook:
     def _merge(self, sheet: _Sheet, merged: list[str]) -> None:
         """The text of a merged cell stands in every row and column that it spans."""
         left = _MOST_MERGED
-        for area in merged:
-            if (corners := _area(area)) is None:
-                continue
-            x0, y0, x1, y1 = corners
+        for x0, y0, x1, y1 in [*(area for one in merged if (area := _area(one))), *sheet.across]:
             text = sheet.rows.get(y0, {}).get(x0, "")
             left -= (x1 - x0 + 1) * (y1 - y0 + 1)
             if not text or left < 0:
@@ -295,7 +306,7 @@ class _Workbook:
                 for number, cells in sorted(sheet.rows.items())
             ]
             beside = [*(f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts), *beside]
-            yield Sheet(f"sheet {sheet.name}", rows, beside=beside)
+            yield Sheet(f"sheet {sheet.name}", rows, beside=beside, hidden=frozenset(sheet.hidden))
 
 
 def _numbered(among: Sequence[Any], number: str) -> Any | None:

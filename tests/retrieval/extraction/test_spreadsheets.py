@@ -12,7 +12,7 @@ import openpyxl
 import pytest
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
-from openpyxl.styles import Font
+from openpyxl.styles import Alignment, Font
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside
@@ -379,6 +379,68 @@ def test_a_merged_cell_names_the_columns_that_it_spans_and_is_said_once_where_th
     ]  # fmt: skip
 
 
+def test_a_heading_of_two_rows_may_have_names_of_two_lines_and_names_that_span_columns_in_both(tmp_path):
+    rows = [
+        ["Week", "Ship", "Service", "Gate", None, "Arrives", None], [None, None, "Code", "opens", None, "Ulm", "Linz"],
+        [26, "Ida", "JMV", "Mon", "8 am", "1 May", "2 May"],
+    ]  # fmt: skip
+    book = openpyxl.load_workbook(workbook(tmp_path, rows))
+    for area in ("A1:A2", "B1:B2", "D1:E1", "D2:E2", "F1:G1"):
+        book.active.merge_cells(area)
+    book.save(tmp_path / "made.xlsx")
+    assert read(tmp_path / "made.xlsx").text.split("\n")[2] == (
+        "Week: 26; Ship: Ida; Service / Code: JMV; Gate / opens: Mon; Gate / opens: 8 am; Arrives / Ulm: 1 May; "
+        "Arrives / Linz: 2 May."
+    )
+
+
+def test_years_below_a_name_that_spans_them_are_names(tmp_path):
+    rows = [["Town", "Visitors", None], [None, 2010, 2020], ["Ulm", 31, 44], ["Linz", 28, 39]]
+    book = openpyxl.load_workbook(workbook(tmp_path, rows))
+    for area in ("A1:A2", "B1:C1"):
+        book.active.merge_cells(area)
+    book.save(tmp_path / "made.xlsx")
+    lines = read(tmp_path / "made.xlsx").text.split("\n")
+    assert lines[2] == "Town: Ulm; Visitors / 2010: 31; Visitors / 2020: 44."
+
+
+def test_a_text_that_is_centred_across_empty_cells_spans_them_and_a_hidden_row_parts_no_table(tmp_path):
+    rows = [
+        ["Ship", "Shekou", None, "Yantian", None], [None, "Cutoff", "Opens", "Cutoff", "Opens"],
+        [None, "SKZ", "SKZ", "YAT", "YAT"], ["Ida", "1 May", "2 May", "3 May", "4 May"],
+        [None, None, "late", None, None],
+    ]  # fmt: skip
+    book = openpyxl.load_workbook(workbook(tmp_path, rows))
+    for cell in ("B1", "C1", "D1", "E1", "B5", "D5"):
+        book.active[cell].alignment = Alignment(horizontal="centerContinuous")
+    book.active.row_dimensions[3].hidden = True
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert document.text.split("\n") == [
+        "Ship\tShekou\tYantian", "Cutoff\tOpens\tCutoff\tOpens",
+        "Ship: Ida; Shekou / Cutoff: 1 May; Shekou / Opens: 2 May; Yantian / Cutoff: 3 May; Yantian / Opens: 4 May.",
+        "Shekou / Opens: late.",
+    ]  # fmt: skip
+    assert [one.text for one in document.asides] == ["SKZ\tSKZ\tYAT\tYAT"]
+
+
+def test_a_group_of_columns_goes_on_behind_an_empty_one(tmp_path):
+    rows = [["old", None, "new", None, None, None], ["size", "age", "size", "age", None, "gain"]]
+    text = read(workbook(tmp_path, [*rows, [0.5, 1.5, 2.5, 3.5, None, 4.5], [1.5, 2.5, 3.5, 4.5, None, 5.5]])).text
+    assert "old / size: 0.5; old / age: 1.5; new / size: 2.5; new / age: 3.5; new / gain: 4.5." in text
+
+
+def test_names_of_a_bold_row_may_be_long_or_occur_again_where_they_are_few(tmp_path):
+    names = ["Format", "When was it made?", "Risk", "When was it made?", "Is it " + "very " * 20 + "old?"]
+    book = openpyxl.load_workbook(workbook(tmp_path, [names, ["TGA", 1984, -2, 1989, 1], ["MOBI", 2000, -1, 2011, 0]]))
+    assert "TGA; 1984; -2; 1989; 1." in read(tmp_path / "made.xlsx").text
+    for cell in book.active[1]:
+        cell.font = Font(bold=True)
+    book.save(tmp_path / "made.xlsx")
+    text = read(tmp_path / "made.xlsx").text
+    assert "Format: TGA; When was it made? 1984; Risk: -2; When was it made? 1989; Is it very very" in text
+
+
 def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_filter_or_a_group_hides(tmp_path):
     book = openpyxl.load_workbook(workbook(tmp_path, [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]))
     sheet = book.active
@@ -389,7 +451,7 @@ def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_f
     sheet.row_dimensions[3].outlineLevel = 1
     book.save(tmp_path / "made.xlsx")
     document = read(tmp_path / "made.xlsx")
-    assert document.text == "a: c.\n\ni"
+    assert document.text == "a: c.\ni."
     assert [(one.kind, one.text) for one in document.asides] == [
         ("deleted", "g"), ("hidden", "d\te\tf"), ("hidden", "b"), ("hidden", "h"),
     ]  # fmt: skip
