@@ -45,7 +45,7 @@ def main() -> None:
     halved = with_config(model, block_size=32, window_blocks=8, context_blocks=4)
     rng = random.Random(5)
     articles = []
-    for contexts in read_contexts([data / "qa" / "squad11.dev.jsonl.xz"]):
+    for contexts in read_contexts(data / "qa" / "squad11.dev.jsonl.xz"):
         text, places = "", []
         for context in contexts:
             places += [(q, len(text) + start, len(text) + start + len(a)) for q, a, start in context.questions]

@@ -14,11 +14,8 @@ from model.checkpoint.adapter import Base, read_base
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
 from model.checkpoint.load import add_landmark_token, load_backbone
-from research.landmark_lm.block_sizes import compare
-from research.landmark_lm.evaluation import Amounts, evaluate
 from research.landmark_lm.export import export_adapter, shrink_adapter
 from research.landmark_lm.lora import adapt, train_all
-from research.landmark_lm.report import write_report
 from research.landmark_lm.sources import Mixture, Shape, Tokens, open_sources
 from research.landmark_lm.training import Settings
 from research.landmark_lm.training import train as run_training
@@ -145,6 +142,9 @@ def check(
     threads: Threads = 0,
 ) -> None:
     """Measure every goal, write figures.json and report.md, and print the report."""
+    from research.landmark_lm.evaluation import Amounts, evaluate  # of the whole product; training needs little of it
+    from research.landmark_lm.report import write_report
+
     if threads:
         torch.set_num_threads(threads)
     source = model or str(folder / "model")
@@ -182,6 +182,8 @@ def compare_blocks(
     threads: Threads = 1,
 ) -> None:
     """Retrieval by the size of blocks, landmarks in a block, and layer, with the network as it is."""
+    from research.landmark_lm.block_sizes import compare
+
     torch.set_num_threads(threads)
     layout = Layout(block_size=1 << 20, blocks=1, rank=0)  # no text fills a block: all are read without landmarks
     model, _ = open_landmark_lm(base, layout, device="cpu", dtype="bfloat16")
