@@ -76,7 +76,7 @@ class Prepared:
 def prepare(row: Row, *, most_read: int, rng: random.Random, sum_share: float = 0.0) -> Prepared:
     """What a step needs besides the weights; all on the CPU. `most_read`: blocks that a question reads at most."""
     given_QC = draw_reads(row, most_read, rng)
-    number_Q, num_questions = torch.arange(len(row.kind_Q)), row.questions
+    number_Q = torch.arange(len(row.kind_Q))
     trained_QT = row.targets_QT != IGNORED
     said_Z2 = trained_QT.nonzero()
     room = WORDS * len(number_Q)
@@ -94,7 +94,7 @@ def prepare(row: Row, *, most_read: int, rng: random.Random, sum_share: float = 
         row=row,
         given_QC=given_QC,
         chooses_Q=number_Q % 2 == 1,
-        taught_F=number_Q[:num_questions:2][:TAUGHT],
+        taught_F=number_Q[::2][:TAUGHT],
         said_Z2=nn.functional.pad(said_Z2, (0, 0, 0, room - len(said_Z2))),
         gated_M2=gated_M2.flatten(0, 1),
         real_M=real_M.flatten(),
@@ -172,6 +172,7 @@ class ReadBlocks:
         few_F, row = self._step.taught_F, self._row
         reads_FC = self._step.given_QC[few_F]
         real_FT = row.voting_QT[few_F] | (row.targets_QT[few_F] != IGNORED)
+        real_FT &= (row.kind_Q[few_F] >= 0)[:, None]
         real_FR = real_FT.repeat(1, queries_FGRD.shape[2] // real_FT.shape[1])
         ids_FG1C = reads_FC[:, None, None].expand(-1, self._groups, -1, -1)
         keys_FGCLD = self._blocks(self._keys[layer], ids_FG1C)[:, :, 0]
@@ -277,7 +278,7 @@ def word_logits(model: LandmarkModel, hidden: Tensor) -> Tensor:
 
 def draw_reads(row: Row, most: int, rng: random.Random) -> Tensor:
     """given_QC: for each question its right blocks (at most half) and others drawn at random. C is a power of two,
-    drawn uniformly from those up to `most`."""
+    drawn uniformly from those up to `most`; of fewer blocks all are given."""
     there = (row.document_N >= 0).nonzero()[:, 0].tolist()
     count = min(len(there), 1 << rng.randrange(most.bit_length()))
     given = []

@@ -256,8 +256,9 @@ class Gaps:
             for shown, name in gaps:
                 found = [_tokens_of(match, held) for match in re.finditer(rf"\b{re.escape(name)}\b", " ".join(kept))]
                 places = tuple((number, first, last) for first, last in found if last <= len(ids))
-                if places:
-                    asked.append(Asked(tokens.prompt(f"Fill the gap: {shown}"), tokens.answer(name), places, "gaps"))
+                prompt, answer = tokens.prompt(f"Fill the gap: {shown}"), tokens.answer(name)
+                if places and len(prompt) + len(answer) <= tokens.shape.asked_tokens:
+                    asked.append(Asked(prompt, answer, places, "gaps"))
             if ids:
                 passages.append(ids)
         if not asked:
@@ -283,7 +284,7 @@ class Gaps:
 
 @dataclass
 class Copying:
-    """Eight words of a stored passage are given; what follows them is the answer."""
+    """Some words of a stored passage are given; what follows them is the answer."""
 
     text: PlainText
     given: int = 10
@@ -301,7 +302,8 @@ class Copying:
                 words = tokens.model.decode(window[start:middle])
                 answer = [*window[middle:last], tokens.end]
                 prompt = tokens.prompt(f"Continue: {words}")
-                asked.append(Asked(prompt, answer, ((number, middle, last),), "copying"))
+                if len(prompt) + len(answer) <= tokens.shape.asked_tokens:
+                    asked.append(Asked(prompt, answer, ((number, middle, last),), "copying"))
         return RowText(passages, asked, [new_number(rng) for _ in passages]) if asked else self.draw(rng)
 
 

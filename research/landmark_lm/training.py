@@ -173,7 +173,7 @@ def train(
 ) -> Progress:
     """Train to the end of `settings`, resuming what `folder` holds.
 
-    sources: "questions", "passkeys", "copying" and "text". start_from: trained weights to begin with, if
+    sources: by the names of `Mixture`. start_from: trained weights to begin with, if
     the folder holds no run yet. Raises ValueError for weights that do not fit, FloatingPointError when the loss is no
     longer finite.
     """
@@ -247,6 +247,7 @@ class _Step:
         self.kept = LandmarkCache(settings.kept_steps)
         self.compute: Callable[[Prepared], Tensor] = self._compute
         if model.device.type == "cuda":
+            torch.cuda.set_device(model.device)
             _norms_of_one_kernel(model)
             self.compute = _Replayed(self._compute)
 

@@ -106,7 +106,7 @@ class Merged(str):
 class Layout:
     """What the rows of a table are: the first `apart` stand above it (titles, remarks), the next `heads` hold the
     names of its columns. `wide`: cells of its widest row. `is_form`: two columns without names, in each row a label
-    and its value. `key`: the column that tells most rows apart, measures aside, or -1."""
+    and its value. `key`: the column that names or tells apart its rows beside the first (`_key`), or -1."""
 
     apart: int
     heads: int
@@ -175,7 +175,7 @@ def heading_of(rows: Sequence[Mapping[int, str]], *, named: int = 0) -> tuple[in
         upper = [_spread(row, last) for row in rows[: count - 1]]
         if count > named and not all(_spans(row, last) for row in upper):
             continue
-        if count > named and (any(map(_is_value, last.values())) or len(own_cells(last)) < 2):
+        if count > named and (_are_values(last, rows[count]) or len(own_cells(last)) < 2):
             continue
         names = column_names([_joined([*upper, last]), *rows[count:]], named=True)
         if names:
@@ -296,6 +296,15 @@ def _tells_apart(names: Sequence[str], few: int) -> bool:
     """Whether no more than a few names occur again, but in tables that stand side by side with the same names."""
     most = len(set(names))
     return most + few >= len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
+
+
+def _are_values(row: Mapping[int, str], below: Mapping[int, str]) -> bool:
+    """Whether a row holds values and not names: years name columns only where none stands below them."""
+    years = (
+        is_number(text) and is_number(below.get(column, "")) and _YEAR.fullmatch(below[column])
+        for column, text in row.items()
+    )
+    return any(map(_is_value, row.values())) or any(years)
 
 
 def _is_value(name: str) -> bool:

@@ -27,7 +27,7 @@ from retrieval.extraction.document import (
 from retrieval.extraction.exhibits import table_of, within_limits
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.parts import remark_text, too_long
-from retrieval.extraction.table_rows import Piece, in_between, is_number, layout_of, named_cell, sentences_of
+from retrieval.extraction.table_rows import Piece, in_between, is_number, layout_of, named_cell, own_cells, sentences_of
 
 ROWS_A_PAGE = 1000
 """All pages of a sheet are so high; their width is the sheet's columns."""
@@ -141,7 +141,9 @@ def _tables(rows: Sequence[Row], hidden: Collection[int]) -> Iterator[list[Row]]
 def _lines(table: Sequence[Row], columns: int, is_named: bool, name: str) -> Iterator[_Line]:
     """What stands above a table as it stands, then its heading, then a sentence for each row, which begins with `name`,
     and for each comment on its cells."""
-    layout = layout_of([row.cells for row in table], named=int(is_named), bold=[row.bold for row in table])
+    titles = next((number for number, row in enumerate(table) if len(own_cells(row.cells)) > 1), 0)
+    named = titles + 1 if is_named else 0
+    layout = layout_of([row.cells for row in table], named=named, bold=[row.bold for row in table])
     for number, row in enumerate(table):
         sentences = sentences_of(row.cells, number, layout, {one: _piece(row, one, columns) for one in row.cells})
         about = layout.names if number >= layout.apart + layout.heads else {}

@@ -23,7 +23,7 @@ from retrieval.extraction.office.drawings import chart_cells, chart_text, drawn_
 from retrieval.extraction.office.number_formats import shown_number
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
 from retrieval.extraction.parts import Run, too_long, valid_text
-from retrieval.extraction.table_rows import Merged
+from retrieval.extraction.table_rows import Merged, is_number
 
 _WHAT = "Excel workbook"
 _BOOK = "xl/workbook.xml"
@@ -47,7 +47,7 @@ class _Format:
 
 @dataclass
 class _Sheet:
-    """A sheet as it is read. `hidden`: rows; `across`: areas whose first cell is printed across them; `formulas`: those
+    """A sheet as it is read. `hidden`: rows; `across`: areas that the words of their first cell span; `formulas`: those
     without a stored result, by row and column; `unseen`: cells whose text has the colour of its ground."""
 
     name: str
@@ -188,7 +188,8 @@ class _Workbook:
                 text = "=" + clean_text(formula.text or "").strip()
                 sheet.formulas[number, column] = text
             if format_.across and text:
-                sheet.across.append((column, number, column, number))
+                if not is_number(text):
+                    sheet.across.append((column, number, column, number))
             elif format_.across and sheet.across and sheet.across[-1][1:3] == (number, column - 1):
                 sheet.across[-1] = (sheet.across[-1][0], number, column, number)
             if text:
@@ -235,7 +236,8 @@ class _Workbook:
     def _merge(self, sheet: _Sheet, merged: list[str]) -> None:
         """The text of a merged cell stands in every row and column that it spans."""
         left = _MOST_MERGED
-        for x0, y0, x1, y1 in [*(area for one in merged if (area := _area(one))), *sheet.across]:
+        areas = [area for one in merged if (area := _area(one))]
+        for x0, y0, x1, y1 in [*areas, *(area for area in sheet.across if area[0] < area[2])]:
             text = sheet.rows.get(y0, {}).get(x0, "")
             left -= (x1 - x0 + 1) * (y1 - y0 + 1)
             if not text or left < 0:

@@ -466,3 +466,26 @@ def test_sheets_of_the_same_layout_name_themselves_in_every_row(tmp_path):
     del book["Sheet"]
     book.save(tmp_path / "made.xlsx")
     assert "Hexwell; Item: Members; This year: 1530." in read(tmp_path / "made.xlsx").text
+
+
+def test_a_number_that_is_centred_across_empty_cells_is_none_of_theirs(tmp_path):
+    book = openpyxl.load_workbook(workbook(tmp_path, [["Item", "Cost", "Discount"], ["Pier", 1200, None]]))
+    for cells in book.active.iter_rows():
+        for cell in cells:
+            cell.alignment = Alignment(horizontal="centerContinuous")
+    book.save(tmp_path / "made.xlsx")
+    assert read(tmp_path / "made.xlsx").text.split("\n")[-1] == "Item: Pier; Cost: 1200."
+
+
+def test_years_below_a_merged_name_are_data_where_years_stand_below_them(tmp_path):
+    rows = [["Period", None, "Remark"], [1990, 1995, None], [1996, 2001, "closed"]]
+    book = openpyxl.load_workbook(workbook(tmp_path, rows))
+    book.active.merge_cells("A1:B1")
+    book.save(tmp_path / "made.xlsx")
+    assert "1990" in read(tmp_path / "made.xlsx").text.split("\n")[1]
+
+
+def test_a_csv_file_with_a_title_keeps_the_names_of_its_two_columns(tmp_path):
+    file = tmp_path / "made.csv"
+    file.write_text("Members\nName,City\nAnna,Berlin\nBob,Paris\n")
+    assert read(file).text.split("\n")[-1] == "Name: Bob; City: Paris."
