@@ -309,6 +309,7 @@ class _Replayed:
             held = self.seen[count] = graph, inputs, told
         graph, inputs, told = held
         for kept, new in zip(inputs.tensors(), step.tensors(), strict=True):
+            assert kept.shape == new.shape, "all steps have the same shapes"
             kept.copy_(new)
         graph.replay()
         return told

@@ -106,7 +106,7 @@ class Merged(str):
 class Layout:
     """What the rows of a table are: the first `apart` stand above it (titles, remarks), the next `heads` hold the
     names of its columns. `wide`: cells of its widest row. `is_form`: two columns without names, in each row a label
-    and its value. `key`: the column that names or tells apart its rows beside the first (`_key`), or -1."""
+    and its value. `key`: the column that tells most rows apart, measures aside, or -1."""
 
     apart: int
     heads: int
@@ -142,20 +142,13 @@ def layout_of(rows: Sequence[Mapping[int, str]], *, named: int = 0, bold: Sequen
 
 
 def _key(rows: Sequence[Mapping[int, str]]) -> int:
-    """The column that tells most rows apart together with the first, which is said anyway; the first where it alone
-    tells nearly as many. Where that holds no words, one of words that does, and tells a third by itself: a name."""
     columns = sorted({column for row in rows for column in row})
-    cells = {column: [row.get(column, "") for row in rows] for column in columns}
-    told = {
-        column: len(set(zip(cells[columns[0]], texts, strict=True)))
-        for column, texts in cells.items()
-        if not any("." in text and is_number(text) for text in texts)
-    }
-    best = max(told, key=lambda column: told[column], default=-1)
-    worded = [column for column in told if 2 * sum(text[:1].isalpha() for text in cells[column]) > len(rows)]
-    names = worded[:1] if columns[:1] == worded[:1] else worded
-    near = (column for column in names if 10 * told[column] >= 9 * told[best])
-    return next((column for column in near if 3 * len(set(cells[column])) > told[best]), best)
+    names = [
+        column
+        for column in columns
+        if not any("." in (text := row.get(column, "")) and is_number(text) for row in rows)
+    ]
+    return max(names, key=lambda column: len({row.get(column, "") for row in rows}), default=-1)
 
 
 def names_values(names: Sequence[str]) -> bool:
@@ -269,21 +262,20 @@ def row_sentences(cells: Sequence[list[Piece]], *, is_form: bool = False, key: i
 
 def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> dict[int, str]:
     """The names of the columns, if the first of the filled rows holds them: different words, and below them numbers,
-    or more than two columns, or whatever follows where the table is known to be `named`: then most are short, and
-    fewer than a quarter occur again. A merged cell names all columns that it spans."""
+    or more than two columns, or whatever follows where the table is known to be `named`. A merged cell names all
+    columns that it spans."""
     own = own_cells(rows[0]) if rows else []
     if len(rows) < 2 or len(own) < 2:
         return {}
     names = {column: " ".join(text.split()) for column, text in rows[0].items()}
-    long = sum(len(name) > LONGEST_NAME for name in names.values())
-    if 3 * long >= len(names) or (long and not named):
+    if any(len(name) > LONGEST_NAME for name in names.values()):
         return {}
     if any(_is_value(name) and not _is_code_above_numbers(name, column, rows[1:]) for column, name in names.items()):
         return {}
     if 0 < sum(name.endswith(":") for name in names.values()) < len(names):  # labels and their values
         return {}
     used = {column for row in rows[1:] for column in row}
-    if not _tells_apart([names[column] for column in own], (len(own) - 1) // 4 if named else 0):
+    if not _tells_apart([names[column] for column in own]):
         return {}
     if len(used & set(names)) < 2 or len(used - set(names)) > len(names) / 2:
         return {}
@@ -292,10 +284,10 @@ def column_names(rows: Sequence[Mapping[int, str]], *, named: bool = False) -> d
     return names if named or len(own) > 2 or _has_numbers(rows[1:]) else {}
 
 
-def _tells_apart(names: Sequence[str], few: int) -> bool:
-    """Whether no more than a few names occur again, but in tables that stand side by side with the same names."""
+def _tells_apart(names: Sequence[str]) -> bool:
+    """Whether no name occurs twice, but in tables that stand side by side with the same names."""
     most = len(set(names))
-    return most + few >= len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
+    return most == len(names) or (most > 1 and [*names] == [*names[:most]] * (len(names) // most))
 
 
 def _are_values(row: Mapping[int, str], below: Mapping[int, str]) -> bool:

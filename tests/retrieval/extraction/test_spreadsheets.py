@@ -430,17 +430,6 @@ def test_a_group_of_columns_goes_on_behind_an_empty_one(tmp_path):
     assert "old / size: 0.5; old / age: 1.5; new / size: 2.5; new / age: 3.5; new / gain: 4.5." in text
 
 
-def test_names_of_a_bold_row_may_be_long_or_occur_again_where_they_are_few(tmp_path):
-    names = ["Format", "When was it made?", "Risk", "When was it made?", "Is it " + "very " * 20 + "old?"]
-    book = openpyxl.load_workbook(workbook(tmp_path, [names, ["TGA", 1984, -2, 1989, 1], ["MOBI", 2000, -1, 2011, 0]]))
-    assert "TGA; 1984; -2; 1989; 1." in read(tmp_path / "made.xlsx").text
-    for cell in book.active[1]:
-        cell.font = Font(bold=True)
-    book.save(tmp_path / "made.xlsx")
-    text = read(tmp_path / "made.xlsx").text
-    assert "Format: TGA; When was it made? 1984; Risk: -2; When was it made? 1989; Is it very very" in text
-
-
 def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_filter_or_a_group_hides(tmp_path):
     book = openpyxl.load_workbook(workbook(tmp_path, [["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]]))
     sheet = book.active
