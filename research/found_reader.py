@@ -29,27 +29,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 from torch import nn
 
 from model.reading.network import JointReader
-from model.reading.rows import RowTokens, join_rows
+from model.reading.rows import RowTokens
 from model.reading.span_reader import ReadPassage, SpanReader, _token_ranges, _windows, load_span_reader
 from model.scoring.sentences import sentence_borders
 from research.fit_ranker import ROOT, Shown, ask_all
-from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, _keywords, _or_none
+from research.train.data.batches.joint_batches import JointBatch, JointBatchMaker, in_keywords, joint_batch, tokens_of
+from research.train.data.corpus import read_jsonl
 from research.train.engine.run_state import log_record
 from research.train.recipes.joint_reader import JointRun, begin, open_tokenizer, teach, training_questions
 
@@ -168,15 +167,8 @@ class FoundBatches:
                 title = "" if rng.random() < UNTITLED else window.title
                 titled = self._tokenizer.encode(title, add_special_tokens=False).ids
                 rows.append((ids, titled, encoded.ids[:LONGEST_PASSAGE]))
-                spans.append([span for span in _tokens(window, encoded.offsets) if span[1] < LONGEST_PASSAGE])
-        joined = join_rows(rows, ROWS, self._tokens)
-        start_QKT = torch.zeros(joined.ids_QKT.shape, dtype=torch.bool)
-        end_QKT = torch.zeros_like(start_QKT)
-        for row, found in enumerate(spans):
-            for first, last in found:
-                start_QKT[row // ROWS, row % ROWS, joined.begins[row] + first] = True
-                end_QKT[row // ROWS, row % ROWS, joined.begins[row] + last] = True
-        return JointBatch(joined, *(_or_none(each, joined.passage_QKT) for each in (start_QKT, end_QKT)))
+                spans.append([span for span in tokens_of(window.spans, encoded) if span[1] < LONGEST_PASSAGE])
+        return joint_batch(rows, spans, ROWS, self._tokens)
 
     def _show(self, question: FoundQuestion, rng: random.Random) -> tuple[str, list[Window]]:
         right = [each for each in question.windows if each.spans]
@@ -186,14 +178,7 @@ class FoundBatches:
             shown.append(wrong.pop(min(len(wrong) - 1, int(rng.expovariate(1 / 3)))))
         shown += [Window("", "-", (), 0.0, wrong=True)] * (ROWS - len(shown))
         rng.shuffle(shown)
-        return _keywords(question.text, rng) if rng.random() < KEYWORDS else question.text, shown
-
-
-def _tokens(window: Window, offsets: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for start, stop in window.spans:
-        inside = [number for number, (a, b) in enumerate(offsets) if a < stop and b > start]
-        if inside:
-            yield inside[0], inside[-1]
+        return in_keywords(question.text, rng) if rng.random() < KEYWORDS else question.text, shown
 
 
 def judge(reader: SpanReader, questions: Sequence[FoundQuestion]) -> dict[str, float]:
@@ -298,8 +283,7 @@ def find(
 
 def read_found(file: Path) -> list[FoundQuestion]:
     made = []
-    for line in file.open(encoding="utf-8"):
-        row = json.loads(line)
+    for row in read_jsonl(file):
         windows = (Window(**each | {"spans": tuple(map(tuple, each["spans"]))}) for each in row["windows"])
         made.append(FoundQuestion(row["text"], tuple(windows)))
     return made
@@ -308,15 +292,11 @@ def read_found(file: Path) -> list[FoundQuestion]:
 def read_sets(folder: Path, tokenizer: Tokenizer) -> Iterator[FoundQuestion]:
     """Questions whose answer stands at a place that is told, or in one cell alone; and some without an answer."""
     for name, most in SETS.items():
-        taken = 0
-        with lzma.open(folder / f"{name}.train.jsonl.xz", "rt", encoding="utf-8") as lines:
-            for row in map(json.loads, lines):
-                if taken == most:
-                    break
-                text, spans = _placed(row)
-                if text and (spans or not row["answers"]):
-                    yield FoundQuestion(row["question"], _cut(row, text, spans, tokenizer))
-                    taken += 1
+        rows = read_jsonl(folder / f"{name}.train.jsonl.xz")
+        placed = ((row, *_placed(row)) for row in rows)
+        usable = ((row, text, spans) for row, text, spans in placed if text and (spans or not row["answers"]))
+        for row, text, spans in islice(usable, most):
+            yield FoundQuestion(row["question"], _cut(row, text, spans, tokenizer))
 
 
 def _placed(row: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:

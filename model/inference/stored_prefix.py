@@ -108,11 +108,6 @@ class AssembledPrompt:
             if isinstance(segment, StoredSegment):
                 _fill(model, self._rows, place.start, segment)
 
-    @property
-    def context(self) -> slice:
-        """Rows of all segments."""
-        return slice(self.segments[0].start, self._context_stop) if self.segments else slice(self._context_stop, 0)
-
     def feed(self, ids: Sequence[int]) -> PassOutput:
         """Read more tokens, at least one."""
         start, stop = self._length, self._length + len(ids)
@@ -158,8 +153,7 @@ def read_question(text: AssembledPrompt, question_ids: Sequence[int], share: flo
     """Recompute a share of the segments' tokens and read the question. Raises `ModelError` for a share outside 0..1."""
     if not 0 <= share <= 1:
         raise ModelError(f"the recomputed share is {share}; it must be between 0 and 1.")
-    context = text.context
-    count = math.ceil(share * (context.stop - context.start)) if text.segments else 0
+    count = math.ceil(share * sum(place.stop - place.start for place in text.segments))
     if share == 1 and count:
         text.read_again()
     elif count:

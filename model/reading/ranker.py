@@ -175,5 +175,7 @@ def _decision(given: Mapping[str, Any]) -> Decision:
 def reader_digest(folder: Path) -> str:
     """sha256 of the weights of the reader in `folder`, then of what lies below it: a second one, a passage encoder; ""
     without any."""
-    weights = [file.read_bytes() for file in sorted(folder.rglob("model.safetensors"))]
-    return hashlib.sha256(b"".join(weights)).hexdigest() if weights else ""
+    digest, files = hashlib.sha256(), sorted(folder.rglob("model.safetensors"))
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else ""

@@ -13,7 +13,8 @@ from model.attention.selection import Voters
 from model.checkpoint.adapter import Base, read_base
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.checkpoint.load import add_landmark_token, load_backbone
+from model.checkpoint.load import load_backbone
+from model.checkpoint.published import add_landmark_token
 from research.landmark_lm.export import export_adapter, shrink_adapter
 from research.landmark_lm.lora import adapt, train_all
 from research.landmark_lm.sources import Mixture, Shape, Tokens, open_sources
@@ -51,7 +52,7 @@ def open_landmark_lm(
 ) -> tuple[LandmarkModel, dict[str, nn.Parameter]]:
     """The base as a landmark model that has learned nothing, and the weights that are trained, by name."""
     target = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    backbone, tokenizer = read_base(SMOLLM2, base, getattr(torch, dtype))
+    backbone, tokenizer = read_base(SMOLLM2, base, torch.device(target), dtype)
     settings = LandmarkConfig(
         block_size=layout.block_size,
         landmark_token_id=add_landmark_token(backbone, tokenizer),

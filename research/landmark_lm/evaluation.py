@@ -24,7 +24,8 @@ from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.generate import Sampling, generate
 from research.landmark_lm.loss import word_logits
 from research.landmark_lm.memories import Library, PartOfMemory, landmark_votes, read_passages
-from research.landmark_lm.sources import Context, Tokens, read_contexts, read_lines
+from research.landmark_lm.sources import Context, Tokens, read_contexts
+from research.train.data.corpus import read_jsonl
 from research.train.evaluation.answer_scores import exact_and_f1
 from research.train.evaluation.passkey import first_integer
 
@@ -212,7 +213,7 @@ def evaluate(tokens: Tokens, data: Path, amounts: Amounts) -> Iterator[tuple[str
     text/heldout.jsonl.xz."""
     policy = SelectionPolicy(top_k=amounts.top_k, voters=amounts.voters)
     contexts = [context for group in read_contexts(data / "qa" / "squad11.dev.jsonl.xz") for context in group]
-    texts = [line["text"] for line in read_lines(data / "text" / "heldout.jsonl.xz") if len(line["text"]) > 10_000]
+    texts = [line["text"] for line in read_jsonl(data / "text" / "heldout.jsonl.xz") if len(line["text"]) > 10_000]
     random.Random("texts").shuffle(texts)
     longest = max(amounts.passkey_tokens)
     filler = tokens.model.tokenize("\n".join(texts)[: 8 * longest]).ids

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from model.checkpoint.adapter import LANDMARK
 from model.checkpoint.landmark_model import LandmarkModel
 
 ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-LANDMARK = "landmark"
-"""Name of the landmark's embedding among an adapter's tensors."""
 
 
 class LoraLinear(nn.Module):
@@ -32,10 +31,6 @@ class LoraLinear(nn.Module):
         # Of many thousand tokens a step: the sum of the weights costs less than that of what they give.
         weight = torch.addmm(self.frozen.weight, self.b, self.a, alpha=self.scale)
         return nn.functional.linear(x, weight, self.frozen.bias)
-
-    def merged(self) -> Tensor:
-        """W + s B A in float32."""
-        return self.frozen.weight.float() + self.scale * (self.b.float() @ self.a.float())
 
 
 class LandmarkEmbedding(nn.Module):

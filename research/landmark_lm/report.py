@@ -1,6 +1,5 @@
 """What a run learned, and how many tokens more it would take, as one page of Markdown."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from research.landmark_lm.evaluation import Figures
+from research.train.engine.run_log import read_log
 
 GOAL_F1_SHARE, GOAL_F1, GOAL_PASSKEY, GOAL_ERRORS, GOAL_SPEED = 0.9, 0.75, 0.95, -2.0, 100.0
 
@@ -24,8 +24,12 @@ class Point:
 
 def read_curve(log: Path, kind: str, *, points: int = 8) -> list[Point]:
     """The log's rows of one kind in `points` equal parts. Empty where there are fewer rows than points."""
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    rows = [(line["tokens"], line["questions"], row) for line in lines for row in line["rows"] if row["kind"] == kind]
+    rows = [
+        (line["tokens"], line["questions"], row)
+        for line in read_log(log)
+        for row in line["rows"]
+        if row["kind"] == kind
+    ]
     size, curve = len(rows) // points, []
     for part in range(points if size else 0):
         some = rows[part * size : (part + 1) * size]

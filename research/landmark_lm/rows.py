@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from model.attention.block_grid import insert_landmarks
+from model.attention.block_grid import insert_landmarks, on_block_grid
 
 KINDS = ("questions", "gaps", "passkeys", "copying", "text")
 IGNORED = -100
@@ -124,18 +124,12 @@ def lay_out(text: RowText, size: Size, *, block_size: int, landmark: int, paddin
     raw = block_size - 1
     assert all(0 < len(passage) <= raw * size.blocks for passage in text.passages), "a passage is cut before"
     assert 0 < len(text.asked) <= size.questions and len(text.passages) <= size.passages, "a row is made to fit before"
-    ids_PWL = torch.full((size.passages, size.blocks, block_size), padding)
-    lengths_PW = torch.zeros(size.passages, size.blocks, dtype=torch.long)
-    document_P1 = torch.full((size.passages, 1), -1)
-    for row, passage in enumerate(text.passages):
-        filled = torch.full((size.blocks * raw,), padding)
-        filled[: len(passage)] = torch.tensor(passage)
-        ids_PWL[row, :, :-1] = filled.view(size.blocks, raw)
-        lengths_PW[row] = (len(passage) - torch.arange(size.blocks) * raw).clamp(0, raw)
-        document_P1[row] = text.documents[row] if text.documents else row
-    ids_PWL[..., -1] = landmark
-    token = torch.arange(block_size)
-    valid_PWL = (token < lengths_PW[..., None]) | ((token == raw) & (lengths_PW[..., None] > 0))
+    missing = size.passages - len(text.passages)
+    ids_PWL, valid_PWL, lengths_PW = on_block_grid(
+        [*text.passages, *[[]] * missing], size.blocks,
+        block_size=block_size, landmark_token_id=landmark, padding=padding,
+    )  # fmt: skip
+    document_P = torch.tensor([*(text.documents or range(len(text.passages))), *[-1] * missing])
     gold_QPW = torch.zeros(len(text.asked), size.passages, size.blocks, dtype=torch.bool)
     for number, asked in enumerate(text.asked):
         for passage_of, first, last in asked.places:
@@ -152,7 +146,7 @@ def lay_out(text: RowText, size: Size, *, block_size: int, landmark: int, paddin
         voting_QT[row_Q],
         gold_QPW.flatten(1)[row_Q],
         torch.where(real_Q, kind_Q[row_Q], -1),
-        torch.where(lengths_PW > 0, document_P1, -1).flatten(),
+        torch.where(lengths_PW > 0, document_P[:, None], -1).flatten(),
         lengths_PW.flatten(),
     )
 

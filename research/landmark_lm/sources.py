@@ -4,22 +4,21 @@ Reads `*.jsonl.xz` or `*.jsonl`: question sets with `context`, `context_title`, 
 (rows without spans are left out), and plain text with `title` and `text`.
 """
 
-import json
-import lzma
 import math
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from model.checkpoint.landmark_model import LandmarkModel, TokenizedText
 from research.landmark_lm.rows import Asked, RowText
+from research.train.data.corpus import read_jsonl
 
 
 @dataclass(frozen=True)
@@ -90,17 +89,11 @@ TEXTS = ("openstax", "wikifull", "books-0", "medquad", "dccode", "jose", "d365bc
 LONG_TEXT, TEXTS_EACH = 8_000, 60
 
 
-def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, compressed or not."""
-    with lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
 def read_contexts(file: Path, first: int = 0) -> list[list[Context]]:
     """Contexts of a set with at least one span, numbered from `first` on and grouped by title (look-alikes of each
     other). Raises ValueError where there is none."""
     asked: dict[tuple[str, str], list[tuple[str, str, int]]] = defaultdict(list)
-    for row in read_lines(file):
+    for row in read_jsonl(file):
         starts, answers = row.get("answer_starts"), row.get("answers")
         if starts and answers and row.get("context") and starts[0] is not None and starts[0] >= 0:
             key = str(row.get("context_title") or ""), row["context"]
@@ -363,7 +356,7 @@ def open_sources(data: Path, tokens: Tokens) -> dict[str, Source]:
     texts, sets = [], list[list[list[Context]]]()
     for name in TEXTS:
         if (file := data / "text" / f"{name}.jsonl.xz").is_file():
-            long = (line["text"] for line in read_lines(file) if len(line["text"]) > LONG_TEXT)
+            long = (line["text"] for line in read_jsonl(file) if len(line["text"]) > LONG_TEXT)
             texts += [text[: 25 * LONG_TEXT] for text in islice(long, TEXTS_EACH)]
     text = PlainText(tokens, texts)
     for name in QUESTIONS:

@@ -16,7 +16,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.loss import LandmarkCache, Prepared, prepare, step_loss, told_lines
 from research.landmark_lm.rows import Size, fit, join, lay_out
 from research.landmark_lm.sources import Mixture, Shape, Source
+from research.train.engine.run_log import RunLog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +183,6 @@ def train(
     if (folder / "progress.json").is_file():
         progress = Progress(**json.loads((folder / "progress.json").read_text()))
         master.load(folder / "weights.safetensors", folder / "moments.safetensors")
-        _forget_later(folder / "log.jsonl", progress.step)
     elif start_from is not None:
         master.load(start_from, None)
     (folder / "run.json").write_text(json.dumps({"settings": asdict(settings), "shape": asdict(shape)}, indent=1))
@@ -197,17 +197,16 @@ def train(
         prefetch_factor=4 if settings.workers else None,
     )
     model.train()
-    with (folder / "log.jsonl").open("a") as log:
-        for prepared in loader:
-            line = step.take(prepared, progress)
-            progress.seconds = before + time.monotonic() - began
-            log.write(json.dumps({**asdict(progress), **line}) + "\n")
-            log.flush()
-            if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                _save(folder, master, progress)
-                saved = time.monotonic()
-            if progress.seconds > 60 * settings.minutes:
-                break
+    log = RunLog(folder / "log.jsonl", resumed_step=progress.step)
+    for prepared in loader:
+        line = step.take(prepared, progress)
+        progress.seconds = before + time.monotonic() - began
+        log.write(**asdict(progress), **line)
+        if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
+            _save(folder, master, progress)
+            saved = time.monotonic()
+        if progress.seconds > 60 * settings.minutes:
+            break
     _save(folder, master, progress)
     model.eval()
     return progress
@@ -327,16 +326,10 @@ def rate_at(progress: Progress, settings: Settings) -> float:
     return settings.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done_of(progress, settings))))
 
 
-def _forget_later(log: Path, step: int) -> None:
-    """Keep the lines of the steps that are done: those behind the last checkpoint are done again."""
-    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-    log.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
-
-
 def _save(folder: Path, master: MasterWeights, progress: Progress) -> None:
     master.save(folder)
     new = folder / "progress.json.new"
-    new.write_text(json.dumps({field.name: getattr(progress, field.name) for field in fields(progress)}))
+    new.write_text(json.dumps(asdict(progress)))
     os.replace(new, folder / "progress.json")
 
 

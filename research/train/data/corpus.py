@@ -61,10 +61,9 @@ class QuestionSet:
 
 
 def read_jsonl(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of one `.jsonl.xz` file."""
-    with lzma.open(file, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+    """The objects of a file of JSON lines, compressed (`.xz`) or not."""
+    with lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def text_files(data: Path) -> list[Path]:

@@ -112,10 +112,8 @@ class TokenRows:
     The position is one number; any row can be drawn at once.
     """
 
-    def __init__(
-        self, tokens: NDArray[np.integer], grid: Grid, *, rows: int, seed: int = 0, shuffle: bool = True
-    ) -> None:
-        self._tokens, self._grid, self._rows, self._seed, self._shuffle = tokens, grid, rows, seed, shuffle
+    def __init__(self, tokens: NDArray[np.integer], grid: Grid, *, rows: int, seed: int = 0) -> None:
+        self._tokens, self._grid, self._rows, self._seed = tokens, grid, rows, seed
         self.num_rows = len(tokens) // grid.raw_tokens
         if self.num_rows < 1:
             raise ValueError(
@@ -133,8 +131,7 @@ class TokenRows:
         epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.arange(self.num_rows)
-            if self._shuffle:
-                np.random.default_rng((self._seed, epoch)).shuffle(self._order)
+            np.random.default_rng((self._seed, epoch)).shuffle(self._order)
         start = int(self._order[place]) * self._grid.raw_tokens
         return np.asarray(self._tokens[start : start + self._grid.raw_tokens])
 

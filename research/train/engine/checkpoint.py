@@ -90,9 +90,7 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(
-    checkpoint: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None, *, random_state: bool = True
-) -> Progress:
+def load_checkpoint(checkpoint: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put weights, optimizer state and random generators back as they were; returns where the run stands.
 
     Raises ValueError if the checkpoint belongs to another network (names or shapes differ).
@@ -101,17 +99,14 @@ def load_checkpoint(
     load_trained(checkpoint / "trained.safetensors", network)
     with safe_open(checkpoint / "optimizer.safetensors", framework="pt") as stored:
         keys = list(stored.keys())
-        if optimizer is not None:
-            for name, parameter in _trained_parameters(network):
-                prefix = name + "/"
-                entries = {key.removeprefix(prefix): stored.get_tensor(key) for key in keys if key.startswith(prefix)}
-                optimizer.state[parameter] = {key: _like(value, parameter, key) for key, value in entries.items()}
-        if random_state:
-            torch.set_rng_state(stored.get_tensor(_CPU_RANDOM))
-            if torch.cuda.is_available() and _CUDA_RANDOM in keys:
-                torch.cuda.set_rng_state(stored.get_tensor(_CUDA_RANDOM))
-    if random_state:
-        _restore_python_random(described["random"])
+        for name, parameter in _trained_parameters(network):
+            prefix = name + "/"
+            entries = {key.removeprefix(prefix): stored.get_tensor(key) for key in keys if key.startswith(prefix)}
+            optimizer.state[parameter] = {key: _like(value, parameter, key) for key, value in entries.items()}
+        torch.set_rng_state(stored.get_tensor(_CPU_RANDOM))
+        if torch.cuda.is_available() and _CUDA_RANDOM in keys:
+            torch.cuda.set_rng_state(stored.get_tensor(_CUDA_RANDOM))
+    _restore_python_random(described["random"])
     return Progress(described["step"], described["seconds"], described["tokens"], described["data"])
 
 

@@ -63,17 +63,16 @@ def run_training(
     folder: Path,
     *,
     evaluate: Evaluation | None = None,
-    resume: bool = True,
     progress_bar: bool = True,
 ) -> TrainingResult:
     """Train `model` in place until `settings.steps` or `settings.max_seconds`, whichever comes first.
 
     `folder` receives `log.jsonl` and `checkpoints/` (each with `model/`, if the model has `save(folder)`); if it holds
-    a checkpoint the run resumes there, unless `resume` is False (then it is a ValueError).
+    a checkpoint the run resumes there.
     Raises TrainingDiverged when the loss or the gradient stops being finite.
     """
     run = _Run(model, batches, loss_fn, settings, folder, evaluate, progress_bar)
-    run.start(resume)
+    run.start()
     return run.work()
 
 
@@ -103,15 +102,13 @@ class _Run:
         self.is_main = self.accelerator.is_main_process
         self.began = self.seconds_before = 0.0
 
-    def start(self, resume: bool) -> None:
+    def start(self) -> None:
         """Seed the generators, or continue from the last checkpoint."""
         random.seed(self.settings.seed)
         numpy.random.seed(self.settings.seed % 2**32)
         torch.manual_seed(self.settings.seed)
         checkpoint = latest_checkpoint(self.folder / "checkpoints")
         if checkpoint is not None:
-            if not resume:
-                raise ValueError(f"{self.folder} already holds a run. Resume it, or choose an empty folder.")
             self.progress = load_checkpoint(checkpoint, self.model, self.optimizer)
             assert self.progress.data is not None
             self.batches.load_state(self.progress.data)

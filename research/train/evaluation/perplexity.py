@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.attention.selection import Positions, SelectionPolicy, Voters
+from model.attention.selection import SelectionPolicy, Voters
 from model.checkpoint.landmark_model import LandmarkModel
 from model.inference.session import LandmarkSession
 from research.train.evaluation.one_text import text_memory
@@ -54,7 +54,6 @@ def perplexity_scores(
     top_ks: Sequence[int],
     blocks: Sequence[int | None] = (None,),
     voters: Voters = "token",
-    positions: Positions = "paper",
     segments: int | None = None,
     offload: Path | None = None,
 ) -> Iterator[PerplexityScore]:
@@ -75,8 +74,7 @@ def perplexity_scores(
         for number in range(count):
             segment = [int(token) for token in tokens[number * length : (number + 1) * length]]
             losses_M = segment_losses(
-                model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters, positions=positions,
-                offload=offload,
+                model, segment, window_blocks=window, top_k=top_k, blocks=stored, voters=voters, offload=offload,
             )  # fmt: skip
             total, predicted = total + float(losses_M.double().sum()), predicted + len(losses_M)
         yield PerplexityScore(length, window, top_k, stored, count, total / predicted)
@@ -91,7 +89,6 @@ def segment_losses(
     top_k: int,
     blocks: int | None = None,
     voters: Voters = "token",
-    positions: Positions = "paper",
     offload: Path | None = None,
 ) -> Tensor:
     """Losses in nats of all raw tokens of a segment but the first (and, without memory, the first of each window)."""
@@ -99,9 +96,7 @@ def segment_losses(
     if top_k == 0:
         per_window = window_blocks * model.config.tokens_per_block
         pieces = [pieces[0][at : at + per_window] for at in range(0, len(segment), per_window)]
-    policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions=positions)
-    if not policy.of_one_text:
-        raise ValueError(f"positions={positions!r} has no memory of one text to read; choose 'paper'.")
+    policy = SelectionPolicy(top_k=max(1, top_k), voters=voters, positions="paper")
     losses = []
     for piece in (piece for piece in pieces if len(piece) > 1):
         with text_memory(model, offload, blocks) as memory:

@@ -11,6 +11,7 @@ Each phase resumes exactly where it was stopped.
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from research.train.data.encoder_frame import frame_of
 from research.train.engine.batches import IndexedBatches
 from research.train.engine.settings import TrainingSettings
 from research.train.engine.trainer import Evaluation, LossFunction, TrainingResult, run_training
-from research.train.losses.question_answering_loss import AnswerTrainer, question_loss
+from research.train.losses.question_answering_loss import question_loss
 from research.train.losses.retriever_loss import RetrieverTrainer, retriever_loss
 from research.train.recipes.default_data import Prepared, prepare
 from research.train.recipes.default_recipe import SIZES, Recipe, Size
@@ -148,10 +149,9 @@ def read(model: LandmarkModel, prepared: Prepared, recipe: Recipe, out: Path) ->
     for part in (last.self_attn.v_proj, last.self_attn.o_proj, last.post_attention_layernorm, last.mlp):
         part.requires_grad_(True)
     model.backbone.model.norm.requires_grad_(True)
-    trained = AnswerTrainer(model, recipe.answer_weights, learns_search=False)
-    trained.search_logits_YH.requires_grad_(False)
     maker = QuestionBatchMaker(prepared.questions, prepared.texts, model, prepared.idf_V, recipe.answer_shape)
-    return _train(trained, maker.make, question_loss, recipe.reading, out / "read", _save_checkpoint(model, out))
+    loss = partial(question_loss, share=recipe.answer_weights)
+    return _train(model, maker.make, loss, recipe.reading, out / "read", _save_checkpoint(model, out))
 
 
 def _train(

@@ -29,7 +29,7 @@ class Recipe:
     loss_weights: RetrieverLossWeights = RetrieverLossWeights()
     reading: TrainingSettings = field(default_factory=lambda: _settings(steps=2000, max_seconds=9 * 60, rate=1e-3))
     answer_shape: QuestionShape = QuestionShape(rows=16, blocks=4, questions=24, asked_tokens=61)
-    answer_weights: AnswerLossWeights = AnswerLossWeights(text=0.5, text_positions=512, quoted=False)
+    answer_weights: AnswerLossWeights = AnswerLossWeights()
     mined: MinedShape = MinedShape()
     held_out: int = 12
     """Every so-many-th training document is kept back, for choices made on the way."""

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.checkpoint import backbone_model
-from model.checkpoint.adapter import SHIPPED, Adapter, Base, find_adapter
+from model.checkpoint import backbone_model, published
+from model.checkpoint.adapter import SHIPPED, Adapter, Base, files_of, find_adapter
 from model.checkpoint.load import load_backbone
 from model.errors import ModelError
 from tests.tiny_model import FAMILIES, byte_tokenizer, tiny_backbone, tiny_model
@@ -91,6 +91,33 @@ def test_a_damaged_adapter_is_refused(base: Path, tmp_path: Path, file: str) -> 
     (folder / file).write_text("nothing")
     with pytest.raises(ModelError, match="again"):
         load_backbone(f"{folder}@{base}", device="cpu")
+
+
+def test_a_damaged_base_is_a_sentence(base: Path, tmp_path: Path) -> None:
+    (base / "model.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(ModelError, match=f"weights of {base} cannot be read"):
+        load_backbone(f"{make_adapter(tmp_path / 'adapter')}@{base}", device="cpu")
+
+
+def test_the_size_of_the_base_decides_in_which_numbers_it_is_read(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {64: torch.bfloat16}
+    monkeypatch.setattr(published, "numbers_of", lambda dtype, device, config: chosen[config.hidden_size])
+    assert load_backbone(f"{make_adapter(tmp_path / 'adapter')}@{base}", device="cpu").dtype == torch.bfloat16
+
+
+def test_names_may_begin_with_the_home_and_hold_an_at(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "team@two").mkdir()
+    folder = make_adapter(tmp_path / "team@two" / "adapter", hub=str(base))
+    model = load_backbone("~/team@two/adapter", device="cpu")
+    assert model.source == str(folder) and model.memory_layers == (1, 2)
+    adapted = load_backbone(f"{make_adapter(tmp_path / 'adapter')}@~/base", device="cpu")
+    assert len(files_of(adapted.source)) == 2 + len(list(base.iterdir()))
+    assert load_backbone("~/base", device="cpu").source == str(base)
 
 
 def test_an_adapter_is_named_by_its_folder_or_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -117,7 +116,23 @@ def test_what_cannot_be_a_finder_is_refused(tmp_path):
     )
     with pytest.raises(ModelError, match=f"missing: {gone}"):
         load(folder)
-    Path(folder / "config_sentence_transformers.json").write_text("{")
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelError, match="is not JSON"):
+
+
+BROKEN = {
+    "settings cut short": ("config_sentence_transformers.json", b"{"),
+    "settings that are a list": ("config_sentence_transformers.json", b"[]"),
+    "modules that are an object": ("modules.json", b'{"one": 1, "two": 2}'),
+    "a projection cut short": ("1_Dense/model.safetensors", b"x" * 100),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_damaged_file_beside_the_weights_is_a_sentence(tmp_path, fault):
+    folder = save_tiny_encoder(tmp_path, [TEXT])
+    modules = [{"type": "Transformer", "path": ""}, {"type": "pylate.models.Dense.Dense", "path": "1_Dense"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Dense").mkdir()
+    name, content = BROKEN[fault]
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match="cannot be read"):
         load(folder)

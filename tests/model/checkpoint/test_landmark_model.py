@@ -19,7 +19,8 @@ from transformers import (
 from model.checkpoint import backbone_model
 from model.checkpoint.config import LandmarkConfig
 from model.checkpoint.landmark_model import LandmarkModel
-from model.checkpoint.load import add_landmark_token, load_backbone
+from model.checkpoint.load import load_backbone
+from model.checkpoint.published import add_landmark_token
 from model.errors import ModelError, UnsupportedBackbone
 from tests.tiny_model import FAMILIES, SHAPE, byte_tokenizer, tiny_model
 

@@ -138,7 +138,7 @@ def test_tokens_are_computed_again_in_groups_as_all_at_once(family: str, monkeyp
     for at_once in (1000, 3):
         monkeypatch.setattr(plain_attention, "QUERIES_AT_ONCE", at_once)
         text = AssembledPrompt(model, prefix, segments, room=1)
-        text.recompute(torch.arange(text.context.start, text.context.stop, 2))
+        text.recompute(torch.arange(text.segments[0].start, text.segments[-1].stop, 2))
         kept.append(text.feed(model.tokenize("?")).hidden_QE)
     torch.testing.assert_close(*kept, rtol=0, atol=1e-5)
 

@@ -182,12 +182,6 @@ def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "checkpoints") is not None
 
 
-def test_a_folder_with_a_run_is_not_overwritten_unless_resuming(tmp_path: Path) -> None:
-    run_training(network(), IndexedBatches(batch), squared_error, settings(steps=1), tmp_path, progress_bar=False)
-    with pytest.raises(ValueError, match="already holds a run"):
-        run_training(network(), IndexedBatches(batch), squared_error, settings(), tmp_path, resume=False)
-
-
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     run_training(network(), IndexedBatches(batch), squared_error, settings(steps=1), tmp_path, progress_bar=False)
     with pytest.raises(ValueError, match="another network"):

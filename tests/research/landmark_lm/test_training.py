@@ -97,7 +97,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> 
             with pytest.raises(KeyboardInterrupt):
                 train(model, trained, all_kinds(source), SHAPE, settings, tmp_path / folder)
             with (tmp_path / folder / "log.jsonl").open("a") as log:
-                log.write('{"step": 3, "rows": []}\n')  # a step behind the last checkpoint
+                log.write('{"step": 3, "rows": []}\n{"step": 4, "ro')  # behind the last checkpoint, and cut off
             model, trained = fresh()
             source = OneRow(Tokens(model, SHAPE))
         train(model, trained, all_kinds(source), SHAPE, settings, tmp_path / folder)

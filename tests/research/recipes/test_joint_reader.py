@@ -63,6 +63,13 @@ def batches(data: Path, **given: float) -> JointBatchMaker:
     return JointBatchMaker(word_tokenizer(texts), questions, batch=4, **given)
 
 
+def test_fewer_questions_than_a_batch_are_one(data: Path) -> None:
+    few = training_questions(RUN, data)[:3]
+    texts = [text for each in few for text in (each.text, each.title, *each.pieces)]
+    maker = JointBatchMaker(word_tokenizer(texts), few, batch=4)
+    assert maker.batches_per_epoch == 1 and len(maker.make(1).start_QN1) == 3
+
+
 def test_targets_are_the_first_and_last_token_of_an_answer(data: Path) -> None:
     maker = batches(data, withheld=0.0, keywords=0.0)
     answers = {answer.lower() for each in training_questions(RUN, data) for answer in each.answers}

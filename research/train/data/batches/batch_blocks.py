@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model.attention.block_grid import on_block_grid
 from model.checkpoint.config import LandmarkConfig
 from research.train.data.examples import TokenQuestion, places_of
 
@@ -19,19 +20,12 @@ EMPTY = -1
 def block_grid_rows(
     rows: Sequence[NDArray[np.integer]], blocks: int, config: LandmarkConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """ids_RWL and valid_RWL of rows of raw tokens, each in W = `blocks` blocks of L tokens that end with a landmark.
-
-    The landmark of an empty block is there, but not valid.
-    """
-    padded_RP = np.zeros((len(rows), blocks * config.tokens_per_block), np.int64)
-    for row, ids in enumerate(rows):
-        padded_RP[row, : len(ids)] = ids
-    valid_RP = np.arange(padded_RP.shape[1]) < np.array([[len(ids)] for ids in rows])
-    shape_RWJ = (len(rows), blocks, config.tokens_per_block)
-    landmark = ((0, 0), (0, 0), (0, 1))
-    ids_RWL = np.pad(padded_RP.reshape(shape_RWJ), landmark, constant_values=config.landmark_token_id)
-    valid_RWJ = valid_RP.reshape(shape_RWJ)
-    return ids_RWL, np.concatenate((valid_RWJ, valid_RWJ[:, :, :1]), 2)
+    """`on_block_grid` of rows of raw tokens in W = `blocks` blocks each."""
+    raw = [ids.tolist() for ids in rows]
+    ids_RWL, valid_RWL, _ = on_block_grid(
+        raw, blocks, block_size=config.block_size, landmark_token_id=config.landmark_token_id
+    )
+    return ids_RWL.numpy(), valid_RWL.numpy()
 
 
 @dataclass(frozen=True)

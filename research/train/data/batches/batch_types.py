@@ -47,8 +47,6 @@ class DistillationBatch(TensorBatch):
     """Number of the sentence that a raw token belongs to; -1 in none that can be an answer."""
     elsewhere_QNJ: Tensor
     """True at raw tokens that give the answer in another place: neither right nor wrong."""
-    unanswerable_Q: Tensor
-    """True where the passage of the question does not answer it."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,6 @@ class QuestionBatch(TensorBatch):
     ids_RT: Tensor
     valid_RT: Tensor
     blocks_per_row: int
-    document_N: Tensor
-    """Number of the document of each block, -1 for empty ones."""
-    title_N: Tensor
     asked_QT: Tensor
     asked_mean_QT: Tensor
     """1 / (number of question tokens) at question tokens, 0 elsewhere."""
@@ -73,5 +68,3 @@ class QuestionBatch(TensorBatch):
     """Blocks that are neither right nor wrong: the same title in another document, text without gold."""
     reads_Q: Tensor
     """Whether the answer of this question is learned."""
-    ranks_Q: Tensor
-    """Whether this question teaches the search."""

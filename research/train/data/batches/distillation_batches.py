@@ -215,7 +215,6 @@ class DistillationBatchMaker:
             torch.from_numpy(blocks.spans(asked, self._shape.blocks)),
             self._sentences(rows),
             torch.from_numpy(elsewhere_QNJ),
-            torch.tensor([not question.answerable for question in asked]),
         )
 
     def _questions_of(self, asked: Sequence[TokenQuestion], states: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -126,7 +126,7 @@ class JointBatchMaker:
         wrong = [_Passage(question.title, text, ()) for text in others]
         asked = question.text
         if random_.random() < self._keywords:
-            asked = _keywords(asked, random_)
+            asked = in_keywords(asked, random_)
         shown = wrong
         if random_.random() >= self._withheld:
             piece = question.spans[0][0] if question.spans else random_.randrange(len(question.pieces))
@@ -145,24 +145,12 @@ class JointBatchMaker:
                 title = self._encode(passage.title).ids if titled else []
                 rows.append((asked.ids, title, ids))
                 spans.append(found)
-        joined = join_rows(rows, self._rows, self._tokens)
-        start_QKT = torch.zeros(joined.ids_QKT.shape, dtype=torch.bool)
-        end_QKT = torch.zeros_like(start_QKT)
-        for row, found in enumerate(spans):
-            question, place = divmod(row, self._rows)
-            for first, last in found:
-                start_QKT[question, place, joined.begins[row] + first] = True
-                end_QKT[question, place, joined.begins[row] + last] = True
-        return JointBatch(joined, *(_or_none(each, joined.passage_QKT) for each in (start_QKT, end_QKT)))
+        return joint_batch(rows, spans, self._rows, self._tokens)
 
     def _cut(self, passage: _Passage, random_: random.Random) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of at most LONGEST_PASSAGE tokens, and (first, last) token of each answer among them."""
         encoded = self._encode(passage.text)
-        found = []
-        for start, stop in passage.spans:
-            inside = [n for n, (a, b) in enumerate(encoded.offsets) if a < stop and b > start]
-            if inside and inside[-1] - inside[0] < LONGEST_PASSAGE // 2:
-                found.append((inside[0], inside[-1]))
+        found = [(a, b) for a, b in tokens_of(passage.spans, encoded) if b - a < LONGEST_PASSAGE // 2]
         most = max(0, len(encoded.ids) - LONGEST_PASSAGE)
         low, high = 0, most
         if found:
@@ -176,7 +164,32 @@ class JointBatchMaker:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
 
-def _keywords(question: str, random_: random.Random) -> str:
+def tokens_of(spans: Iterable[tuple[int, int]], text: Encoding) -> Iterator[tuple[int, int]]:
+    """(first, last) token of each span of characters that has any."""
+    for start, stop in spans:
+        inside = [n for n, (a, b) in enumerate(text.offsets) if a < stop and b > start]
+        if inside:
+            yield inside[0], inside[-1]
+
+
+def joint_batch(
+    rows: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    per_question: int,
+    tokens: RowTokens,
+) -> JointBatch:
+    """Of rows as `join_rows` takes them, with (first, last) passage token of each accepted answer in each row."""
+    joined = join_rows(rows, per_question, tokens)
+    start_RT, end_RT = (torch.zeros(len(rows), joined.ids_QKT.shape[-1], dtype=torch.bool) for _ in range(2))
+    for row, (begin, found) in enumerate(zip(joined.begins, spans, strict=True)):
+        for first, last in found:
+            start_RT[row, begin + first] = end_RT[row, begin + last] = True
+    return JointBatch(
+        joined, *(_or_none(each.view_as(joined.passage_QKT), joined.passage_QKT) for each in (start_RT, end_RT))
+    )
+
+
+def in_keywords(question: str, random_: random.Random) -> str:
     """Without its small words, mostly without its question word, sometimes in lower case; the question itself if
     nothing else is left."""
     dropped = _SMALL_WORDS | _QUESTION_WORDS if random_.random() < 0.7 else _SMALL_WORDS

@@ -70,7 +70,6 @@ class _Asked:
     answer: tuple[int, ...]
     start: int  # gold raw tokens, within the row
     stop: int
-    ranks: bool
 
 
 class QuestionBatchMaker:
@@ -131,9 +130,7 @@ class QuestionBatchMaker:
             said = tuple(int(token) for token in document[chosen.start : chosen.start + len(chosen.answer)])
             extractive = chosen.answerable and said[: len(chosen.answer) - 1] == chosen.answer[:-1]
             answer = chosen.answer if extractive else ()
-            asked.append(
-                _Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start, chosen.answerable)
-            )
+            asked.append(_Asked(len(rows) - 1, chosen.ids, answer, chosen.start - start, chosen.stop - start))
 
     def _add_text_row(
         self, rows: list[_Row], asked: list[_Asked], blocks: int, facts: Facts, random_: random.Random
@@ -151,9 +148,7 @@ class QuestionBatchMaker:
             ids = np.concatenate((ids[:at], fact.ids, ids[at:]))[:room]
             end = int(self._tokenizer.eos_token_id)
             asked.append(
-                _Asked(
-                    row, fact.question, (*fact.ids[fact.value], end), at + fact.value.start, at + fact.value.stop, True
-                )
+                _Asked(row, fact.question, (*fact.ids[fact.value], end), at + fact.value.start, at + fact.value.stop)
             )
         elif len(ids) > per_block:
             block = random_.randrange(len(ids) // per_block)
@@ -165,7 +160,6 @@ class QuestionBatchMaker:
                     (),
                     block * per_block + 8,
                     block * per_block + per_block - 8,
-                    True,
                 )
             )
         rows.append(_Row(ids, document, document, start))
@@ -182,7 +176,7 @@ class QuestionBatchMaker:
         window_QT = torch.zeros((shape.questions, shape.window_tokens), dtype=torch.long)
         window_QT[:, -1] = self._config.landmark_token_id
         targets_QT = torch.full((shape.questions, shape.window_tokens), IGNORED)
-        ranks_Q, reads_Q = (torch.zeros(shape.questions, dtype=torch.bool) for _ in range(2))
+        reads_Q = torch.zeros(shape.questions, dtype=torch.bool)
         for number, question in enumerate(asked):
             words = question.ids[: self._longest]
             prompt = self._model.prompt_of(words)
@@ -194,7 +188,6 @@ class QuestionBatchMaker:
             others_R = title_R == title_R[question.row]
             others_R[question.row] = False
             ignored_QRW[number, others_R] = True
-            ranks_Q[number] = question.ranks and bool(gold_QRW[number].any())
             window = [*prompt.ids, *question.answer][:per_block]
             reads_Q[number] = bool(question.answer) and length < per_block - 1
             window_QT[number, : len(window)] = torch.tensor(window)
@@ -203,8 +196,6 @@ class QuestionBatchMaker:
             torch.from_numpy(ids_RWL).flatten(1),
             torch.from_numpy(valid_RWL).flatten(1),
             blocks,
-            torch.from_numpy(document_RW).flatten(),
-            torch.from_numpy(title_R.repeat(blocks)),
             asked_QT,
             mean_QT,
             window_QT,
@@ -212,5 +203,4 @@ class QuestionBatchMaker:
             torch.from_numpy(gold_QRW).flatten(1),
             torch.from_numpy(ignored_QRW & ~gold_QRW).flatten(1),
             reads_Q,
-            ranks_Q,
         )

@@ -9,11 +9,9 @@ code alone tells the rows apart ("M1", "M2"), in some also the columns (a matrix
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 
+from research.train.data.questions.word_tables import word_table
 from research.train.data.span_questions import SpanQuestion
 
 SOURCE = "tables"
@@ -25,18 +23,13 @@ _MATRICES = 0.15
 """Share of tables whose columns are named by such codes too, all with values of one kind."""
 
 
-@cache
-def _words() -> dict[str, list[str]]:
-    return tomllib.loads(Path(__file__).with_name("tables.toml").read_text())
-
-
 def make_table_questions(count: int, *, seed: int = 0) -> list[SpanQuestion]:
     """`count` questions, each about a table of its own."""
     return [_question(number, random.Random(f"table-{seed}-{number}")) for number in range(count)]
 
 
 def _question(number: int, random_: random.Random) -> SpanQuestion:
-    words = _words()
+    words = word_table("tables")
     subject, name_column = (each.strip() for each in random_.choice(words["subjects"]).split("|"))
     drawn, rows = random_.random(), random_.randint(*_ROWS)
     names = _codes(rows, random_) if drawn < _CODED else random_.sample(words["names"], rows)
@@ -63,7 +56,7 @@ def _question(number: int, random_: random.Random) -> SpanQuestion:
 
 def _codes(count: int, random_: random.Random) -> list[str]:
     """`count` names of one series in order: "WP1", "WP2", ..., or "2016", "2017", ..."""
-    series = random_.choice(_words()["series"])
+    series = random_.choice(word_table("tables")["series"])
     first = random_.choice((1, 1, 1, 2, 5, 10)) if "{" in series else int(series)
     numbers = range(first, first + count)
     return [series.format(number) if "{" in series else str(number) for number in numbers]
@@ -75,7 +68,7 @@ def _value(kind: str, random_: random.Random) -> str:
 
 def _date(random_: random.Random) -> str:
     month, day, year = random_.randint(1, 12), random_.randint(1, 28), random_.randint(1990, 2030)
-    name = _words()["months"][month - 1]
+    name = word_table("tables")["months"][month - 1]
     return random_.choice((f"{name} {day}, {year}", f"{day} {name} {year}", f"{month:02}/{day:02}/{year}"))
 
 
@@ -100,8 +93,10 @@ _MAKERS: dict[str, Callable[[random.Random], str]] = {
     "date": _date,
     "time": _time,
     "code": _code,
-    "person": lambda random_: f"{random_.choice(_words()['first_names'])} {random_.choice(_words()['last_names'])}",
-    "word": lambda random_: random_.choice(_words()["states"]),
+    "person": lambda random_: (
+        f"{random_.choice(word_table('tables')['first_names'])} {random_.choice(word_table('tables')['last_names'])}"
+    ),
+    "word": lambda random_: random_.choice(word_table("tables")["states"]),
 }
 
 

@@ -32,20 +32,6 @@ _ASK_FIELD = {
 }
 WEB_ADDRESSES = 0.3
 """Share of the web addresses that are asked for."""
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
 
 
 def address_questions(text: str, random_: random.Random) -> Iterator[MadeQuestion]:
