@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,7 +14,7 @@ from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.figures import data_of_address
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import read_html
-from retrieval.extraction.office.archive import opened_archive, parse_part, stated
+from retrieval.extraction.office.archive import Archive, opened_archive, stated
 from retrieval.extraction.parts import Part, from_parts
 
 _WHAT = "e-book"
@@ -32,8 +31,8 @@ _LONGEST_NAME = 80
 def extract_epub(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The chapters of an e-book, each a part. Raises ExtractError."""
     notes: list[str] = []
-    with opened_archive(path, _WHAT, _OLDER) as archive:
-        if _CONTAINER not in archive.namelist():
+    with opened_archive(path, _WHAT, _OLDER, may_declare=True) as archive:
+        if _CONTAINER not in archive:
             raise ExtractError("The file is named .epub but is not an e-book.")
         _check_protection(archive)
         package_name = _package_name(archive)
@@ -43,31 +42,31 @@ def extract_epub(path: Path, limits: ExtractLimits, password: str | None = None)
         return from_parts(chapters, metadata.get("title", ""), path, metadata, limits, notes)
 
 
-def _check_protection(archive: zipfile.ZipFile) -> None:
+def _check_protection(archive: Archive) -> None:
     name = "META-INF/encryption.xml"
-    if name not in archive.namelist():
+    if name not in archive:
         return
     for method in _part(archive, name).iter("{http://www.w3.org/2001/04/xmlenc#}EncryptionMethod"):
         if method.get("Algorithm", "") not in _FONTS_ONLY:
             raise ExtractError(_PROTECTED)
 
 
-def _package_name(archive: zipfile.ZipFile) -> str:
+def _package_name(archive: Archive) -> str:
     for root in _part(archive, _CONTAINER).iter("{*}rootfile"):
         if root.get("full-path"):
             return str(root.get("full-path"))
     raise ExtractError("The e-book is damaged: it does not say where its list of chapters is.")
 
 
-def _part(archive: zipfile.ZipFile, name: str) -> etree._Element:
+def _part(archive: Archive, name: str) -> etree._Element:
     try:
-        return parse_part(archive, name, _WHAT, may_declare=True)
+        return archive.parse(name)
     except KeyError as error:
         raise ExtractError(f"The e-book is damaged: {name} is not in it.") from error
 
 
 def _chapters(
-    archive: zipfile.ZipFile, package: etree._Element, folder: str, limits: ExtractLimits, notes: list[str]
+    archive: Archive, package: etree._Element, folder: str, limits: ExtractLimits, notes: list[str]
 ) -> Iterator[Part]:
     items = {item.get("id"): item for item in package.iter(f"{_OPF}item")}
     number = 0
@@ -92,12 +91,11 @@ def _chapters(
         yield page.part(label)
 
 
-def _fetching(archive: zipfile.ZipFile, folder: str) -> Callable[[str], bytes | None]:
+def _fetching(archive: Archive, folder: str) -> Callable[[str], bytes | None]:
     """Gives the pictures in the book, by the address at which a chapter in that folder shows them."""
-    names = set(archive.namelist())
 
     def fetch(address: str) -> bytes | None:
         name = posixpath.normpath(posixpath.join(folder, unquote(address.partition("#")[0])))
-        return archive.read(name) if name in names else data_of_address(address)
+        return archive.read(name) if name in archive else data_of_address(address)
 
     return fetch

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from uuid import uuid4
@@ -47,26 +49,23 @@ def keep(folder: Path, extracted: ExtractedDocument) -> None:
 
 def boxes(folder: Path, text: str, start: int, end: int) -> list[ExtractedBox] | None:
     """Exact line boxes of `text[start:end]`; None if no places of this text are kept."""
-    path = folder / FILE
-    if not path.is_file():
+    span = slice(max(0, start), max(0, end))
+    try:
+        with np.load(folder / FILE, allow_pickle=False) as kept:
+            if kept["text"].tobytes() != _digest(text):
+                return None
+            return line_boxes(kept["page_N"][span], kept["line_N"][span], kept["box_N4"][span] / np.float32(_STEPS))
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):  # gone or damaged
         return None
-    with np.load(path, allow_pickle=False) as kept:
-        if kept["text"].tobytes() != _digest(text):
-            return None
-        span = slice(max(0, start), max(0, end))
-        return line_boxes(kept["page_N"][span], kept["line_N"][span], kept["box_N4"][span] / np.float32(_STEPS))
 
 
 def kept_exhibits(folder: Path, text: str) -> Exhibits | None:
     """Figures and tables of the document with this text; None if they are not kept."""
-    path = folder / EXHIBITS
-    if not path.is_file():
-        return None
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads((folder / EXHIBITS).read_text(encoding="utf-8"))
         is_current = plain["text"] == _digest(text).hex() and plain.get("made") == _MADE
         return from_plain(plain) if is_current else None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # gone or damaged
         return None
 
 

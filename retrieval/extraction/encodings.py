@@ -119,7 +119,7 @@ def _decoded(data: bytes, label: str) -> str | None:
     encoding = _WEB_LABELS.get(label.strip().lower(), label)
     try:
         text = data.decode(encoding, "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # "undefined" is an encoding in which nothing can be read
         return None
     return text if text.count("\ufffd") <= max(1, len(text) // 50) else None
 

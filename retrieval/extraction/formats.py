@@ -180,7 +180,7 @@ _GAINED = {
     "md": _HIDDEN,
     "rtf": f"notes, comments, text boxes, and {_HIDDEN}",
     "eml": "pages behind plain stubs, calendars, and quoted replies told apart",
-    "msg": "pages behind plain stubs, calendars, and quoted replies told apart",
+    "msg": "calendars, tables in its text, and quoted replies told apart",
     "json": "values with their branch",
     "xml": "values with their branch",
     "txt": "its encoding, its tables, and tick boxes",

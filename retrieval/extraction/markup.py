@@ -378,8 +378,8 @@ class WebPage:
         if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
         elif tag == "select" and self._choices:
-            self._fill(next((text for chosen, text in self._choices if chosen), self._choices[0][1]))
-            self._choices.clear()
+            chosen = [text.strip() for is_chosen, text in self._choices if is_chosen]
+            self._fill(", ".join(chosen) or self._choices[0][1])
         elif tag == "textarea":
             self._write("\n")
         elif tag == "ruby" and self._readings:
@@ -477,7 +477,9 @@ class WebPage:
     def _control(self, tag: str, attributes: dict[str, str]) -> None:
         """What was filled into a form; what a date or an abbreviation stands for."""
         kind, value = attributes.get("type", "text").lower(), attributes.get("value", "")
-        if tag == "option":
+        if tag == "select":
+            self._choices.clear()  # those of another list, such as what a field proposes
+        elif tag == "option":
             self._choices.append(("selected" in attributes, ""))
         elif tag == "label":
             self._is_labelled = self._begins_label = not self._line_so_far().endswith((TICKED, EMPTY))

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lxml import etree
 
 from retrieval.extraction.document import ExtractedDocument
-from retrieval.extraction.encodings import decode
+from retrieval.extraction.encodings import Decoded, decode
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text, text_bytes
 from retrieval.extraction.parts import Part, from_parts
@@ -27,47 +28,52 @@ _LONGEST_FIRST = 60  # characters of a value that tells a record from others
 
 def extract_json(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A sentence for every object; what is no JSON is read as text. Raises ExtractError."""
-    source, encoding, notes = decode(text_bytes(path, limits))
+    source = decode(text_bytes(path, limits))
     try:
-        lines = list(_sentences(_values(source), ()))
+        lines = list(_sentences(_values(source.text), ()))
     except (ValueError, RecursionError):
         lines = []
-    return _document(lines, source, encoding, notes, path, limits)
+    return _document(lines, source, path, limits)
 
 
 def _values(source: str) -> Any:
     """The value of the file, or those of its lines where each holds one. Raises ValueError."""
+    read = partial(json.loads, parse_float=str)  # as it is written, with all its digits
     try:
-        return json.loads(source)
+        return read(source)
     except json.JSONDecodeError:
-        values = [json.loads(line) for line in source.split("\n") if line.strip()]
-        return values if len(values) > 1 else json.loads(source)
+        values = [read(line) for line in source.split("\n") if line.strip()]
+        return values if len(values) > 1 else read(source)
 
 
 def extract_xml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """A sentence for every element that holds values, a paragraph for each that holds a text; what is no XML is read as
     text. Raises ExtractError."""
-    source, encoding, notes = decode(text_bytes(path, limits))
+    source = decode(text_bytes(path, limits))
     parser = etree.XMLParser(
         encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_pis=True,
         remove_comments=True,
     )  # fmt: skip
     try:
-        root = etree.fromstring(source.encode("utf-8", "replace"), parser)
+        root = etree.fromstring(source.text.encode("utf-8", "replace"), parser)
         lines = [] if root.getroottree().docinfo.doctype else list(_elements(root, ()))
-    except etree.XMLSyntaxError:
+    except (etree.XMLSyntaxError, RecursionError):
         lines = []
-    return _document(lines, source, encoding, notes, path, limits)
+    return _document(lines, source, path, limits)
 
 
-def _document(
-    lines: list[str], source: str, encoding: str, notes: tuple[str, ...], path: Path, limits: ExtractLimits
-) -> ExtractedDocument:
-    if not lines:
-        return code_document(source, encoding, notes, path, limits)
-    blocks = ["\n".join(lines[at : at + _LINES_A_BLOCK]) for at in range(0, len(lines), _LINES_A_BLOCK)]
-    part = Part("", [(0, block) for block in blocks])
-    return from_parts([part], path.stem, path, {"encoding": encoding}, limits, notes)
+def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
+    """Program code, as it stands. Raises ExtractError."""
+    return _document([], decode(text_bytes(path, limits)), path, limits)
+
+
+def _document(sentences: Sequence[str], source: Decoded, path: Path, limits: ExtractLimits) -> ExtractedDocument:
+    """The sentences; the text as it stands where there are none."""
+    firsts = range(0, len(sentences), _LINES_A_BLOCK)
+    blocks = [(0, "\n".join(sentences[at : at + _LINES_A_BLOCK])) for at in firsts]
+    parts = [Part("", blocks)] if blocks else _parts(source.text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    title = path.stem if blocks else ""
+    return from_parts(parts, title, path, {"encoding": source.encoding}, limits, source.notes)
 
 
 def _sentences(value: Any, branch: tuple[str, ...], is_one_of_several: bool = False) -> Iterator[str]:
@@ -91,7 +97,7 @@ def _sentences(value: Any, branch: tuple[str, ...], is_one_of_several: bool = Fa
 def _plain(value: Any) -> str:
     """A value, or a list of values; "" for what has branches, and for nothing."""
     if isinstance(value, list):
-        return ", ".join(_plain(one) for one in value) if all(not isinstance(one, dict | list) for one in value) else ""
+        return "" if any(isinstance(one, dict | list) for one in value) else ", ".join(filter(None, map(_plain, value)))
     if isinstance(value, dict) or value is None:
         return ""
     if isinstance(value, bool):
@@ -116,7 +122,7 @@ def _sentence(branch: tuple[str, ...], values: dict[str, str]) -> Iterator[str]:
 
 def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]:
     if len(branch) > _DEEPEST:
-        return
+        raise RecursionError
     name = etree.QName(element).localname
     children = [child for child in element if isinstance(child.tag, str)]
     values = {str(etree.QName(key).localname): " ".join(text.split()) for key, text in element.attrib.items()}
@@ -145,20 +151,6 @@ def _elements(element: etree._Element, branch: tuple[str, ...]) -> Iterator[str]
     inside = _told_apart(name, values) if is_one_of_several else (name,)
     for child in deeper:
         yield from _elements(child, (*branch, *inside))
-
-
-def extract_code(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
-    """Program code, as it stands. Raises ExtractError."""
-    source, encoding, notes = decode(text_bytes(path, limits))
-    return code_document(source, encoding, notes, path, limits)
-
-
-def code_document(
-    source: str, encoding: str, notes: Sequence[str], path: Path, limits: ExtractLimits
-) -> ExtractedDocument:
-    """The text as it stands."""
-    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return from_parts(_parts(lines), "", path, {"encoding": encoding}, limits, notes)
 
 
 def _parts(lines: list[str]) -> Iterator[Part]:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from retrieval.errors import ExtractError, NothingToRead
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.formats import HEAD_BYTES, format_of, function_named
-from retrieval.extraction.limits import ExtractLimits
+from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.parts import Block, Part, from_parts
 
@@ -121,7 +121,7 @@ def _read(
     attachment: Attachment, name: str, path: Path, limits: ExtractLimits, recognised: Path | None
 ) -> ExtractedDocument:
     format_ = format_of(name)
-    with unpacked(attachment, name, path) as file:
+    with unpacked(attachment, name, path) as file, damage_named(f"{format_.label} file"):
         arguments = (recognised,) if format_.drawn else ()
         document: ExtractedDocument = function_named(format_.extractor)(file, limits, None, *arguments)
     return document

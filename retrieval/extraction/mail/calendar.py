@@ -26,7 +26,9 @@ _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z)?)?")
 _ESCAPED = re.compile(r"\\([nN,;\\])")
 _CALLED = re.compile(r';CN=("[^"]*"|[^;:]*)')
 _TAKES_PART = re.compile(r";PARTSTAT=(DECLINED|TENTATIVE|ACCEPTED|DELEGATED)")
-_ZONE = re.compile(r";TZID=([^;:]+)")
+_ZONE = re.compile(r';TZID=("[^"]*"|[^;:]+)')
+_LINE = re.compile(r'((?:"[^"]*"|[^":])*):(.*)')
+"""A name with its parameters, of which some are quoted, and the value."""
 
 
 def extract_ics(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
@@ -41,8 +43,9 @@ def _entries(source: str) -> list[Block]:
     blocks: list[Block] = []
     entry: list[tuple[str, str]] | None = None
     inner = 0  # alarms within an entry
-    for line in _FOLDED.sub("", source).splitlines():
-        head, _, value = line.partition(":")
+    for line in re.split(r"\r\n?|\n", _FOLDED.sub("", source)):
+        stated = _LINE.fullmatch(line)
+        head, value = stated.groups() if stated else line.partition(":")[::2]
         name = head.partition(";")[0].upper()
         if name == "BEGIN":
             if value.strip().upper() in _KINDS:
@@ -87,5 +90,5 @@ def _moment(head: str, value: str) -> str:
     if found is None:
         return value
     time = f" {found[4]}:{found[5]}" if found[4] else ""
-    where = f" ({zone[1]})" if zone else " UTC" if found[6] else ""
+    where = f" ({zone[1].strip(chr(34))})" if zone else " UTC" if found[6] else ""
     return f"{found[1]}-{found[2]}-{found[3]}{time}{where if time else ''}"

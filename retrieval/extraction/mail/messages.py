@@ -15,6 +15,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.encodings import decode
 from retrieval.extraction.figures import data_of_address
+from retrieval.extraction.formats import FORMATS
 from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.mail.attachments import (
     Attachment,
@@ -35,9 +36,10 @@ _STUB = 2  # a plain text is one if the web page beside it has so many times its
 _QUOTED = re.compile(r"\s*>")
 _INTRODUCES = re.compile(r".*(?:wrote|writes|schrieb|écrit|escribió|ha scritto|schreef).*:\s*$", re.I)
 _EARLIER = "Earlier message, quoted: "
-_MESSAGES = 100_000  # of a mailbox
 _KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
-_NAMES = {"message/rfc822": "message.eml", "text/calendar": "invitation.ics", "text/html": "page.html"}
+_NAMES = {each.media_type: f"attachment{each.suffixes[0]}" for each in FORMATS}
+_NAMES |= {"message/rfc822": "message.eml", "text/calendar": "invitation.ics", "text/html": "page.html"}
+"""Of attached files that have none, by what the message says that they are."""
 _PICTURES = {"image/png": ".png", "image/jpeg": ".jpg", "image/tiff": ".tif"}
 
 
@@ -53,6 +55,7 @@ def load_eml(path: Path, limits: ExtractLimits) -> Message:
     return _message(_parsed(text_bytes(path, limits, overhead=_OVERHEAD)))
 
 
+@damage_named("e-mail")  # odd headers are parsed when they are asked for
 def _message(found: EmailMessage) -> Message:
     if not any(found.get(name) for name in _KNOWN):
         raise ExtractError("The file is not an e-mail: it has none of the lines that an e-mail begins with.")
@@ -100,16 +103,19 @@ def extract_mbox(path: Path, limits: ExtractLimits, password: str | None = None)
     box = mailbox.mbox(str(path), create=False)
     try:
         for number, key in enumerate(box.keys(), 1):
-            message = _message(_parsed(box.get_bytes(key)))
+            try:
+                message = _message(_parsed(box.get_bytes(key)))
+            except ExtractError as error:
+                notes.append(f"Message {number} was not read: {error.reason}")
+                continue
             subject = message.head["Subject"]
             parts.append(message_part(message, f"message {number} ({subject})" if subject else f"message {number}"))
             parts += attached_parts(message.attachments, path, limits, notes, "attachment")
             notes += message.notes
-            if number >= _MESSAGES:
-                notes.append(f"Only the first {_MESSAGES:,} messages were read.")
-                break
     finally:
         box.close()
+    if notes and not parts:
+        raise ExtractError(notes[0])
     return from_parts(parts, path.stem, path, {}, limits, notes)
 
 
@@ -195,10 +201,10 @@ def _text_blocks(part: EmailMessage, asides: list[Aside], notes: list[str]) -> l
         return page.blocks
     text, _, guessed = decode(_bytes(part), charset, undeclared=True)
     notes += guessed
-    return list(_told_apart(clean_text(text).strip("\n")))
+    return list(told_apart(clean_text(text).strip("\n")))
 
 
-def _told_apart(text: str) -> Iterator[Block]:
+def told_apart(text: str) -> Iterator[Block]:
     """The text of a message, and what it quotes of earlier ones, which says so in every paragraph."""
     lines = text.split("\n")
     if all(_QUOTED.match(line) for line in lines if line.strip()):
@@ -206,8 +212,9 @@ def _told_apart(text: str) -> Iterator[Block]:
     own: list[str] = []
     quoted: list[str] = []
     for number, line in enumerate([*lines, ""]):
-        following = next((one for one in lines[number + 1 :] if one.strip()), "")
-        if _QUOTED.match(line) or (_INTRODUCES.match(line) and _QUOTED.match(following)):
+        if _QUOTED.match(line) or (
+            _INTRODUCES.match(line) and _QUOTED.match(next(filter(str.strip, lines[number + 1 :]), ""))
+        ):
             if own:
                 yield from plain_blocks("\n".join(own).strip("\n"))[0]
                 own = []
@@ -238,7 +245,8 @@ def _attachment(part: EmailMessage, notes: list[str]) -> list[Attachment]:
     if kind == "message/rfc822":
         inner = part.get_payload(0)
         name = name if name.lower().endswith(".eml") else f"{name or 'message'}.eml"
-        return [Attachment(name, inner.as_bytes())]  # type: ignore[union-attr]
+        data = inner.as_bytes(policy=email.policy.compat32)  # type: ignore[union-attr]  # headers as they stand
+        return [Attachment(name, data)]
     if kind.startswith("image/") and part.get("Content-ID") and part.get_content_disposition() != "attachment":
         ending = _PICTURES.get(kind)
         return [Attachment(f"picture{ending}", _bytes(part), inline=True)] if ending else []

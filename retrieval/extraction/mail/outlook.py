@@ -12,6 +12,7 @@ from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.mail.attachments import Attachment, Message, from_message, one_line
+from retrieval.extraction.mail.messages import told_apart
 from retrieval.extraction.markup import clean_text, read_html, text_bytes
 from retrieval.extraction.parts import Block
 
@@ -62,7 +63,7 @@ def _message(found: Any) -> Message:
 
 def _blocks(found: Any, asides: list[Aside]) -> list[Block]:
     if found.body and found.body.strip():
-        return [(0, clean_text(found.body).strip("\n"))]
+        return list(told_apart(clean_text(found.body).strip("\n")))
     if found.html_body:
         data = found.html_body.encode() if isinstance(found.html_body, str) else found.html_body
         page = read_html(data)

@@ -30,9 +30,104 @@ _STRICT, _USUAL = (
 _OLE = b"\xd0\xcf\x11\xe0"  # files of older programs, and encrypted files of newer ones
 
 
+class Archive(zipfile.ZipFile):
+    """`what` names its kind in messages, "Word document"; `may_declare`: whether its parts may have document type
+    declarations (entities, expansion bombs), as those of e-books do. Entities are never resolved."""
+
+    def __init__(self, path: Path, what: str, may_declare: bool = False):
+        super().__init__(path)
+        self.what, self._may_declare = what, may_declare
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.NameToInfo
+
+    def parse(self, name: str) -> etree._Element:
+        """One XML part. Raises KeyError if there is none, ExtractError for one that is no XML or declares what it may
+        not."""
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+        with self._well_formed(name):
+            data = self.read(name)
+            usual = _STRICT.sub(_USUAL, data) if _STRICT.search(data) else data
+            tree = etree.ElementTree(etree.fromstring(usual, parser))
+        if tree.docinfo.doctype and not self._may_declare:
+            raise self._declares()
+        return tree.getroot()
+
+    def parse_any(self, name: str) -> etree._Element | None:
+        """As `parse`; None if there is no such part."""
+        return self.parse(name) if name in self else None
+
+    def iterate(self, name: str, tags: Sequence[str]) -> Iterator[etree._Element]:
+        """The elements with these local names in a part that may be large, one after the other; each is gone when the
+        next is asked for. For parts in which nothing is declared (`refuse_declarations`)."""
+        with self.open(name) as part:
+            events = etree.iterparse(
+                part, tag=[f"{{*}}{tag}" for tag in tags], resolve_entities=False, no_network=True, load_dtd=False,
+                huge_tree=False,
+            )  # fmt: skip
+            with self._well_formed(name):
+                for _, element in events:
+                    yield element
+                    element.clear()
+                    while element.getprevious() is not None:
+                        del element.getparent()[0]
+
+    @contextmanager
+    def _well_formed(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (etree.XMLSyntaxError, EOFError) as error:
+            if "Excessive depth" in str(error):
+                raise ExtractError(f"The {self.what} is nested too deeply: it is damaged or malicious.") from error
+            raise ExtractError(f"The {self.what} is damaged: {name} is not well-formed XML ({error}).") from error
+
+    def relations(self, part: str) -> dict[str, str]:
+        """The parts of an Office file to which a part refers, by the id that it uses; none outside the file."""
+        return {one.get("Id", ""): name for one, name in self._relations(part)}
+
+    def related(self, part: str, kind: str, usual: str) -> str:
+        """The part of some kind ("styles") to which a part ("" for the file) of an Office file refers, or its `usual`
+        name: not every program uses that."""
+        kinds = {one.get("Type", "").rpartition("/")[2]: name for one, name in self._relations(part)}
+        return kinds.get(kind, usual)
+
+    def _relations(self, part: str) -> Iterator[tuple[etree._Element, str]]:
+        folder, name = posixpath.split(part)
+        root = self.parse_any(posixpath.join(folder, "_rels", f"{name}.rels"))
+        for one in () if root is None else root.iter("{*}Relationship"):
+            if one.get("TargetMode") != "External":
+                yield one, posixpath.normpath(posixpath.join("/", folder, one.get("Target", ""))).lstrip("/")
+
+    def refuse_declarations(self) -> None:
+        """For archives whose parts a library parses: none may declare a document type. Raises ExtractError."""
+        for info in self.infolist():
+            if not info.filename.lower().endswith((".xml", ".rels", ".vml")):
+                continue
+            with self.open(info) as part:
+                head = part.read(4096)
+            is_wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+            text = head.decode("utf-16" if is_wide else "latin-1", "replace").replace("\0", "")
+            if "<!DOCTYPE" in text or "<!ENTITY" in text:
+                raise self._declares()
+
+    def _declares(self) -> ExtractError:
+        return ExtractError(f"The {self.what} declares entities, which no {self.what} needs, and was refused.")
+
+    def check_size(self) -> None:
+        """No more is ever unpacked than the archive's directory states. Raises ExtractError."""
+        sizes = [(info.file_size, info.compress_size) for info in self.infolist()]
+        total = sum(size for size, _ in sizes)
+        bombs = [size for size, packed in sizes if size > _PART_BYTES or size > max(1 << 20, _RATIO * max(1, packed))]
+        if bombs or len(sizes) > _PARTS or total > _WHOLE_BYTES:
+            unpacked = bombs[0] if bombs else total
+            raise ExtractError(
+                f"The {self.what} unpacks to {unpacked / 1e6:,.0f} MB and was refused: it looks malicious."
+            )
+
+
 @contextmanager
-def opened_archive(path: Path, what: str, older: str) -> Iterator[zipfile.ZipFile]:
-    """`what` names the kind of file in messages, "Word document"; `older` what else it may be, and the remedy.
+def opened_archive(path: Path, what: str, older: str, *, may_declare: bool = False) -> Iterator[Archive]:
+    """`older`: what else the file may be, and the remedy.
 
     Raises ExtractError, also for what the body of the `with` finds damaged in the archive.
     """
@@ -40,8 +135,8 @@ def opened_archive(path: Path, what: str, older: str) -> Iterator[zipfile.ZipFil
         if file.read(8).startswith(_OLE):
             raise ExtractError(older)
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check(archive, what)
+        with Archive(path, what, may_declare) as archive:
+            archive.check_size()
             yield archive
     except zipfile.BadZipFile as error:
         raise ExtractError(f"The {what} is damaged or cut off: its archive cannot be opened.") from error
@@ -53,98 +148,20 @@ def opened_archive(path: Path, what: str, older: str) -> Iterator[zipfile.ZipFil
 
 @contextmanager
 def opened_office(
-    path: Path, what: str, old: str, main: str
-) -> Iterator[tuple[zipfile.ZipFile, dict[str, str], list[str]]]:
-    """The archive of an Office file, what that states of itself, and notes. `old`: how files of its kind were named
-    before 2007 (".doc"); `main`: the part without which it is none. Raises ExtractError."""
+    path: Path, what: str, old: str, usual: str
+) -> Iterator[tuple[Archive, str, dict[str, str], list[str]]]:
+    """The archive of an Office file, its main part, what it states of itself, and notes. `old`: how files of its kind
+    were named before 2007 (".doc"); `usual`: how the main part is named by most programs. Raises ExtractError."""
     kind = f"{'an' if what[0] in 'AEIOU' else 'a'} {what}"
     older = f"This is an old {old} file or {kind} with a password. Save it as {old}x without one and retry."
     with opened_archive(path, what, older) as archive:
-        names = archive.namelist()
-        if main not in names:
+        main = archive.related("", "officeDocument", usual)
+        if main not in archive or posixpath.dirname(main) != posixpath.dirname(usual):
             raise ExtractError(f"The file is named {old}x but is not {kind}.")
-        has_macros = any(name.endswith("/vbaProject.bin") for name in names)
-        yield archive, _core_metadata(archive, what), [MACROS] if has_macros else []
-
-
-def _check(archive: zipfile.ZipFile, what: str) -> None:
-    """No more is ever unpacked than the archive's directory states."""
-    sizes = [(info.file_size, info.compress_size) for info in archive.infolist()]
-    total = sum(size for size, _ in sizes)
-    bombs = [size for size, packed in sizes if size > _PART_BYTES or size > max(1 << 20, _RATIO * max(1, packed))]
-    if bombs or len(sizes) > _PARTS or total > _WHOLE_BYTES:
-        unpacked = bombs[0] if bombs else total
-        raise ExtractError(f"The {what} unpacks to {unpacked / 1e6:,.0f} MB and was refused: it looks malicious.")
-
-
-def parse_part(archive: zipfile.ZipFile, name: str, what: str, *, may_declare: bool = False) -> etree._Element:
-    """One XML part. Document type declarations (entities, expansion bombs) are refused unless it `may_declare` one,
-    as e-books do; entities are never resolved."""
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
-    with _well_formed(name, what):
-        data = archive.read(name)
-        tree = etree.ElementTree(etree.fromstring(_STRICT.sub(_USUAL, data) if _STRICT.search(data) else data, parser))
-    if tree.docinfo.doctype and not may_declare:
-        raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
-    return tree.getroot()
-
-
-def iterate_part(archive: zipfile.ZipFile, name: str, what: str, tags: Sequence[str]) -> Iterator[etree._Element]:
-    """The elements with these local names in a part that may be large, one after the other; each is gone when the next
-    is asked for. For parts in which nothing is declared (`refuse_declarations`)."""
-    with archive.open(name) as part:
-        events = etree.iterparse(
-            part, tag=[f"{{*}}{tag}" for tag in tags], resolve_entities=False, no_network=True, load_dtd=False,
-            huge_tree=False,
-        )  # fmt: skip
-        with _well_formed(name, what):
-            for _, element in events:
-                yield element
-                element.clear()
-                while element.getprevious() is not None:
-                    del element.getparent()[0]
-
-
-@contextmanager
-def _well_formed(name: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except (etree.XMLSyntaxError, EOFError) as error:
-        if "Excessive depth" in str(error):
-            raise ExtractError(f"The {what} is nested too deeply: it is damaged or malicious.") from error
-        raise ExtractError(f"The {what} is damaged: {name} is not well-formed XML ({error}).") from error
-
-
-def relations(archive: zipfile.ZipFile, part: str, what: str) -> dict[str, str]:
-    """The parts of an Office file to which a part refers, by the id that it uses; none outside the file."""
-    folder, _, name = part.rpartition("/")
-    listed = f"{folder}/_rels/{name}.rels"
-    if listed not in archive.NameToInfo:
-        return {}
-    return {
-        one.get("Id", ""): posixpath.normpath(posixpath.join("/", folder, one.get("Target", ""))).lstrip("/")
-        for one in parse_part(archive, listed, what).iter("{*}Relationship")
-        if one.get("TargetMode") != "External"
-    }
-
-
-def refuse_declarations(archive: zipfile.ZipFile, what: str) -> None:
-    """For archives whose parts a library parses: none may declare a document type. Raises ExtractError."""
-    for info in archive.infolist():
-        if not info.filename.lower().endswith((".xml", ".rels", ".vml")):
-            continue
-        with archive.open(info) as part:
-            head = part.read(4096)
-        text = head.decode("utf-16", "replace") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head.decode("latin-1")
-        if "<!DOCTYPE" in text.replace("\0", "") or "<!ENTITY" in text.replace("\0", ""):
-            raise ExtractError(f"The {what} declares entities, which no {what} needs, and was refused.")
-
-
-def _core_metadata(archive: zipfile.ZipFile, what: str) -> dict[str, str]:
-    """Title, author, subject and dates that a Word, PowerPoint or Excel file states."""
-    if _CORE not in archive.namelist():
-        return {}
-    return stated(parse_part(archive, _CORE, what), {"created": f"{_DATES}created", "modified": f"{_DATES}modified"})
+        core = archive.parse_any(_CORE)
+        dates = {"created": f"{_DATES}created", "modified": f"{_DATES}modified"}
+        has_macros = any(name.endswith("/vbaProject.bin") for name in archive.namelist())
+        yield archive, main, {} if core is None else stated(core, dates), [MACROS] if has_macros else []
 
 
 def stated(root: etree._Element, dates: Mapping[str, str]) -> dict[str, str]:

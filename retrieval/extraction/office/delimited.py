@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,15 +25,16 @@ def extract_csv(path: Path, limits: ExtractLimits, password: str | None = None) 
     """A file of separated values, .csv or .tsv. Raises ExtractError."""
     source, encoding, notes = decode(text_bytes(path, limits))
     csv.field_size_limit(limits.characters)
-    return from_sheets([Sheet(LABEL, _rows(source), named=True)], "", path, {"encoding": encoding}, limits, notes)
+    sheet = Sheet(LABEL, True, _rows(source), named=True)
+    return from_sheets([sheet], "", path, {"encoding": encoding}, limits, list(notes), [])
 
 
 def _rows(source: str) -> Iterator[Row]:
     stated = _STATED.match(source)
     delimiter = stated[1] if stated else _delimiter(source)
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(source, newline="")  # other signs that end lines may stand in a cell
     try:
-        for number, values in enumerate(csv.reader(lines, delimiter=delimiter)):
+        for number, values in enumerate(csv.reader(lines, delimiter=delimiter, skipinitialspace=True)):
             if stated and number == 0:
                 continue
             texts = {column: clean_text(value).strip() for column, value in enumerate(values)}

@@ -34,7 +34,7 @@ def shown_number(value: float, code: str, *, from_1904: bool = False) -> str:
         return number_text(value)
     if is_date(code):
         return _date_text(value, code, from_1904) or number_text(value)
-    sections = _SECTIONS.findall(code)
+    sections = _SECTIONS.findall(code) or [""]
     section = sections[0]
     if value < 0 and len(sections) > 1:
         section, value = sections[1], -value

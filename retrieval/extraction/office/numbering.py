@@ -39,8 +39,8 @@ class Numbering:
     def restart(self, identity: str, depth: int, at: int | None = None) -> None:
         """Count the next paragraph at this depth as the first, or as number `at`."""
         counted, levels = self._lists.get(identity, ("", {}))
-        if counted in self._counts and depth in levels:
-            self._counts[counted][depth] = None if at is None else at - 1
+        if depth in levels:
+            self._counts.setdefault(counted, [None] * _LEVELS)[depth] = None if at is None else at - 1
 
     def label(self, identity: str, depth: int) -> str:
         """What stands in front of the next paragraph of a list at this depth (from 0); a bullet where none is counted,

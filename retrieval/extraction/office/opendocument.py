@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
 from retrieval.extraction.mathml import mathml
-from retrieval.extraction.office.archive import MACROS, opened_archive, parse_part, stated
+from retrieval.extraction.office.archive import MACROS, Archive, opened_archive, stated
 from retrieval.extraction.office.drawings import Box, reading_order
 from retrieval.extraction.office.numbering import BULLET, Level, Numbering
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
@@ -42,8 +41,8 @@ _SILENT = {
     f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}note-citation", f"{_OFFICE}forms",
     f"{_TEXT}page-number", f"{_TEXT}page-count",
 }  # fmt: skip
-_MOST_REPEATED = 100  # cells that a file states once; spreadsheets fill rows with empty ones
-_MOST_ROWS = 1_048_576
+_MOST_REPEATED = 100  # cells or rows with text that a file states once
+_MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
 _NUMBERS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _OUTLINE = "headings"
 _LENGTH = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|pc|px)?")
@@ -77,16 +76,15 @@ def _opened(path: Path, what: str, body: str) -> Iterator[_File]:
     )
     foreign = ExtractError(f"The file is named {path.suffix} but is not an {what}.")
     with opened_archive(path, what, older) as archive:
-        names = set(archive.namelist())
-        if "content.xml" not in names:
+        if "content.xml" not in archive:
             raise foreign
-        if _MANIFEST in names and b"encryption-data" in archive.read(_MANIFEST):
+        if _MANIFEST in archive and b"encryption-data" in archive.read(_MANIFEST):
             raise ExtractError(_LOCKED)
-        content = parse_part(archive, "content.xml", what)
+        content = archive.parse("content.xml")
         root = content.find(f"{_OFFICE}body/{_OFFICE}{body}")
         if root is None:
             raise foreign
-        yield _File(archive, what, root, content)
+        yield _File(archive, root, content)
 
 
 class _Styles:
@@ -154,9 +152,9 @@ def _list_levels(root: etree._Element) -> Iterator[tuple[str, dict[int, Level]]]
 class _File:
     """One OpenDocument file that is open."""
 
-    def __init__(self, archive: zipfile.ZipFile, what: str, body: etree._Element, content: etree._Element):
-        self._archive, self._what, self._body = archive, what, body
-        self._master, meta = self._part("styles.xml"), self._part("meta.xml")
+    def __init__(self, archive: Archive, body: etree._Element, content: etree._Element):
+        self._archive, self._body = archive, body
+        self._master, meta = archive.parse_any("styles.xml"), archive.parse_any("meta.xml")
         self._styles = _Styles([one for one in (self._master, content) if one is not None])
         self.metadata = {} if meta is None else stated(meta, _DATES)
         self.title = self.metadata.get("title", "")
@@ -164,9 +162,6 @@ class _File:
         self.notes = [MACROS] if has_macros else []
         self.tables: list[Cells] = []
         self.asides: list[Aside] = []
-
-    def _part(self, name: str) -> etree._Element | None:
-        return parse_part(self._archive, name, self._what) if name in self._archive.NameToInfo else None
 
     def text(self) -> Iterator[Block | Picture]:
         """The body of a text between its headers and footers; what was deleted while changes were tracked is set
@@ -269,7 +264,7 @@ class _File:
         """The charts and formulas that a frame shows, which are files within the file."""
         for one in frame.findall(f"{_DRAW}object"):
             name = posixpath.normpath(posixpath.join(one.get(f"{_XLINK}href", ""), "content.xml"))
-            root = self._part(name) if name != "content.xml" else None
+            root = self._archive.parse_any(name) if name != "content.xml" else None
             if root is not None:
                 yield root
 
@@ -278,7 +273,7 @@ class _File:
         for frame in parent.iter(f"{_DRAW}frame"):
             addresses = [image.get(f"{_XLINK}href", "") for image in frame.findall(f"{_DRAW}image")]
             names = map(posixpath.normpath, addresses)
-            name = next((name for name in names if name in self._archive.NameToInfo), None)
+            name = next((name for name in names if name in self._archive), None)
             if name is not None:
                 words = [frame.findtext(f"{_SVG}{element}") for element in ("desc", "title")]
                 yield Picture(self._archive.read(name), next((word for word in words if word), ""))
@@ -317,7 +312,7 @@ class _File:
         for cell in row:
             if cell.tag not in (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
                 continue
-            count = _repeated(cell, "number-columns-repeated", _MOST_REPEATED)
+            count = _repeated(cell, "number-columns-repeated", _MOST_COLUMNS)
             if cell.tag == f"{_TABLE}covered-table-cell":
                 for _ in range(count):
                     left, text = above.get(len(cells), (0, ""))
@@ -334,7 +329,7 @@ class _File:
             for column in range(at, at + wide):
                 if column > at or high > 1:
                     above[column] = (high if column > at else high - 1, text)
-            cells += [text] * count
+            cells += [text if number < _MOST_REPEATED else "" for number in range(count)]
         return cells
 
     def _words(self, element: etree._Element, kind: Kind, beside: list[Block]) -> str:
@@ -378,27 +373,24 @@ class _File:
             yield 0, remark_text(said, about, text)
 
     def sheets(self) -> Iterator[Sheet]:
-        """Every sheet that is shown; the others are set aside."""
         for table in self._body.findall(f"{_TABLE}table"):
             name = table.get(f"{_TABLE}name", "")
             shown = self._styles.find("table", table.get(f"{_TABLE}style-name"), "table-properties", f"{_TABLE}display")
             noted: list[Block] = []
-            rows = list(self._sheet_rows(table, noted))
+            left_out: set[int] = set()
+            rows = list(self._sheet_rows(table, noted, left_out))
             for shape in table.findall(f"{_TABLE}shapes"):
                 noted += self._blocks(shape)
             beside = [text for _, text in noted if text.strip()]
-            if shown == "false":
-                self.notes.append(f"The sheet {name} is hidden in the file.")
-                if texts := "\n".join([*("\t".join(row.cells.values()) for row in rows if row.cells), *beside]):
-                    self.asides.append(Aside("hidden", texts))
-                continue
-            yield Sheet(f"sheet {name}", rows, beside=beside)
+            yield Sheet(f"sheet {name}", shown != "false", rows, beside=beside, hidden=left_out)
 
-    def _sheet_rows(self, table: etree._Element, beside: list[Block]) -> Iterator[Row]:
+    def _sheet_rows(self, table: etree._Element, beside: list[Block], left_out: set[int]) -> Iterator[Row]:
+        """Rows with what is shown in them; the numbers of those that are hidden, or repeated too often, are added to
+        `left_out`."""
         columns: list[bool] = []
         for one in table.iter(f"{_TABLE}table-column"):
             hides = one.get(f"{_TABLE}visibility", "visible") == "collapse"
-            columns += [hides] * _repeated(one, "number-columns-repeated", _MOST_REPEATED)
+            columns += [hides] * _repeated(one, "number-columns-repeated", _MOST_COLUMNS)
         number, above = 0, dict[int, tuple[int, str]]()
         for row in table.iter(f"{_TABLE}table-row"):
             cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside)) if text}
@@ -406,10 +398,11 @@ class _File:
             unseen = [column for column in cells if hides or (column < len(columns) and columns[column])]
             if unseen:
                 self.asides.append(Aside("hidden", "\t".join(cells.pop(column) for column in unseen)))
-            for _ in range(_repeated(row, "number-rows-repeated", _MOST_REPEATED) if cells else 0):
-                yield Row(number, cells)
-                number += 1
-            number += 0 if cells else _repeated(row, "number-rows-repeated", _MOST_ROWS)
+            count = _repeated(row, "number-rows-repeated", _MOST_ROWS)
+            shown = min(count, _MOST_REPEATED) if cells else 0
+            yield from (Row(number + one, cells) for one in range(shown))
+            left_out |= set(range(number + shown, number + count)) if cells or hides else set()
+            number += count
 
     def slides(self) -> Iterator[Part]:
         for number, page in enumerate(self._body.findall(f"{_DRAW}page"), 1):

@@ -16,7 +16,7 @@ from retrieval.extraction.parts import Block, Kind, Part, Run, from_parts, remar
 from retrieval.extraction.table_rows import Merged, text_rows
 
 _OVERHEAD = 50  # bytes for each of text: pictures are in the file, too
-_DATA = re.compile(rb"(?:[0-9a-fA-F]{64,}\s*)+")  # of a picture or an object
+_DATA = re.compile(rb"(?:[0-9a-fA-F]{64,}+\s*+){8,}+|[0-9a-fA-F]{512,}+")  # of a picture or an object
 _TITLE = re.compile(r"\{\\title\s+([^{}]{1,500})\}")
 _AUTHOR = re.compile(r"\{\\author\s+([^{}]{1,500})\}")
 _HEADER = re.compile(r"\{(?:\\\*)?\\(?:header|footer)[lrf]?(?![a-z])\s?")
@@ -25,8 +25,9 @@ _DRAWING = re.compile(r"\{(?:\\\*)?\\(?:shp|shpinst|do)(?![a-z])\s?")
 _ANNOTATOR = re.compile(r"\{\\\*\\atnauthor ([^{}]{1,300})\}")
 _WORD = re.compile(
     r"\\(v|strike|striked|deleted|super|nosupersub|plain|trowd|clvmrg|clmrg|cellx|row)(-?\d{1,10})?(?![a-z])[ ]?"
-    r"|(?<!\\)[{}]"
+    r"|[{}]|\\[\\{}]"
 )
+_ESCAPED = ("\\\\", r"\{", r"\}")
 _STATES: tuple[tuple[Kind, bool], ...] = tuple(
     (kind, is_raised) for kind in ("", "hidden", "deleted") for is_raised in (False, True)
 )
@@ -76,7 +77,7 @@ def _marked(source: str) -> str:
     annotator = ""
     at = 0
     for found in _WORD.finditer(source):
-        if found.start() < at:
+        if found.start() < at or found[0] in _ESCAPED:
             continue
         written.append(source[at : found.start()])
         at, before = found.end(), set(groups[-1])

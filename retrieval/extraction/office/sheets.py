@@ -46,13 +46,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Sheet:
-    """`label` says what it is, in several words ("sheet Budget"). Rows without cells may be left out.
+    """`label` says what it is, in several words ("sheet Budget"); what is not `shown` is set aside. Rows without cells
+    may be left out.
 
     `named`: its first row names the columns wherever that is possible, as in a CSV file. `beside`: texts that lie on
     the sheet, in no cell; `hidden`: numbers of rows that are not shown, so that those around them are neighbours.
     """
 
     label: str
+    shown: bool
     rows: Iterable[Row]
     named: bool = False
     beside: Sequence[str] = ()
@@ -74,13 +76,14 @@ def from_sheets(
     path: Path,
     metadata: dict[str, str],
     limits: ExtractLimits,
-    notes: Sequence[str] = (),
-    asides: Sequence[Aside] = (),
+    notes: list[str],
+    asides: list[Aside],
 ) -> ExtractedDocument:
-    """`asides` may grow while sheets are taken. Raises ExtractError without any text or beyond the limits."""
+    """Sheets that are not shown are added to `asides` and named in `notes`, which may grow while sheets are taken, too.
+    Raises ExtractError without any text or beyond the limits."""
     text = _Text(limits)
     shown: list[ExtractedTable | None] = []
-    read = [(sheet, list(_within(sheet.rows, limits))) for sheet in sheets]
+    read = [(sheet, list(_within(sheet.rows, limits))) for sheet in _shown(sheets, notes, asides)]
     alike = _alike([rows for _, rows in read])
     for sheet, rows in read:
         columns = 1 + max((max(row.cells) for row in rows), default=0)
@@ -99,12 +102,25 @@ def from_sheets(
             cells = [[row.cells.get(column, "") for column in used] for row in table]
             shown.append(table_of(first + table[0].number // ROWS_A_PAGE, "", cells))
     if not text.length:
-        hidden = "All sheets of the file are hidden."
+        hidden = "All text of the file is hidden or deleted."
         raise ExtractError(hidden if asides else "The file has no text: all its cells are empty.")
     return ExtractedDocument(
         " ".join((title or path.stem).split())[:300], text.text, tuple(text.pages), (), metadata, *text.places(),
         tuple(notes), exhibits=within_limits(Exhibits(tables=tuple(filter(None, shown)))), asides=tuple(asides),
     )  # fmt: skip
+
+
+def _shown(sheets: Iterable[Sheet], notes: list[str], asides: list[Aside]) -> Iterator[Sheet]:
+    for sheet in sheets:
+        if sheet.shown:
+            yield sheet
+            continue
+        notes.append(f"The {sheet.label} is hidden in the file.")
+        rows = [row for row in sheet.rows if row.cells]
+        lines = ["\t".join(row.cells.values()) for row in rows]
+        comments = [text for row in rows for _, text in row.comments]
+        if text := "\n".join([*lines, *comments, *sheet.beside]):
+            asides.append(Aside("hidden", text))
 
 
 def _alike(sheets: Sequence[Sequence[Row]]) -> bool:
@@ -186,7 +202,8 @@ class _Text:
         """What is empty before it is a page, too."""
         while len(self.pages) <= number:
             if len(self.pages) >= self._limits.pages:
-                raise too_long(self._limits)
+                most = self._limits.pages * ROWS_A_PAGE
+                raise ExtractError(f"The sheets have more than {most:,} rows. Split the file and add the parts.")
             sizes = float(columns), float(ROWS_A_PAGE)
             self.pages.append(ExtractedPage(len(self.pages), label, *sizes, self.length, self.length))
         if self.length:

@@ -15,7 +15,7 @@ from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits, damage_named
 from retrieval.extraction.markup import clean_text
-from retrieval.extraction.office.archive import opened_office, refuse_declarations
+from retrieval.extraction.office.archive import opened_office
 from retrieval.extraction.office.drawings import (
     Box,
     chart_cells,
@@ -48,8 +48,8 @@ _SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
 
 def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The slides in order, each a part, with notes behind "Notes:". Raises ExtractError."""
-    with opened_office(path, _WHAT, ".ppt", "ppt/presentation.xml") as (archive, metadata, notes):
-        refuse_declarations(archive, _WHAT)
+    with opened_office(path, _WHAT, ".ppt", "ppt/presentation.xml") as (archive, _, metadata, notes):
+        archive.refuse_declarations()
     with damage_named(_WHAT):
         presentation = pptx.Presentation(str(path))
         parts = [_part(number, slide) for number, slide in enumerate(presentation.slides, 1)]

@@ -6,8 +6,7 @@ No pages and no boxes: where a page ends is decided by the printing program, it 
 from __future__ import annotations
 
 import posixpath
-import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from retrieval.extraction.figures import Picture, split_pictures
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.mail.attachments import Attachment, attached_parts
 from retrieval.extraction.markup import clean_text, read_html
-from retrieval.extraction.office.archive import opened_office, parse_part, relations
+from retrieval.extraction.office.archive import Archive, opened_office
 from retrieval.extraction.office.drawings import chart_cells, chart_text, diagram_lines, formula
 from retrieval.extraction.office.numbering import BULLET, Numbering, word_numbering
 from retrieval.extraction.parts import Block, Cells, Kind, Part, Run, from_parts, remark_text, stated_number, valid_text
@@ -29,17 +28,16 @@ from retrieval.extraction.tick_boxes import EMPTY, TICKED, ticked_first
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-_NAMED_BY = {  # elements that show a picture, and their attribute with its id
-    "{http://schemas.openxmlformats.org/drawingml/2006/main}blip": f"{_R}embed",
-    "{urn:schemas-microsoft-com:vml}imagedata": f"{_R}id",
-}
+_BLIP = "{http://schemas.openxmlformats.org/drawingml/2006/main}blip"
+_PICTURES = (_BLIP, "{urn:schemas-microsoft-com:vml}imagedata")
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}relIds"
+_NAMED_BY = {_BLIP: f"{_R}embed", _DIAGRAM: f"{_R}dm"}  # attributes with the id of what is shown; else r:id
 _OBJECT = "{urn:schemas-microsoft-com:office:office}OLEObject"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _PROPERTIES = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
 _WHAT = "Word document"
-_DOCUMENT = "word/document.xml"
+_KINDS = ("styles", "numbering", "settings", "footnotes", "endnotes", "comments")
 _MOST_SPANNED = 100  # columns
 _SILENT = {f"{_W}{name}" for name in ("pPr", "rPr", "txbxContent", "instrText", "delInstrText", "sdtPr", "fldData")}
 _DELETED = {f"{_W}del", f"{_W}moveFrom", f"{_W}delText"}
@@ -61,7 +59,8 @@ class _Style:
 class _Shared:
     """What the parts of one document have in common."""
 
-    archive: zipfile.ZipFile
+    archive: Archive
+    names: Mapping[str, str]
     styles: dict[str, _Style]
     numbering: Numbering
     notes: dict[str, etree._Element] = field(default_factory=dict)
@@ -76,17 +75,14 @@ class _Shared:
 
 def extract_docx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """Text, tables, notes, comments, headers, footers and embedded files of a Word document. Raises ExtractError."""
-    with opened_office(path, _WHAT, ".doc", _DOCUMENT) as (archive, metadata, notes):
-        body = parse_part(archive, _DOCUMENT, _WHAT)
-
-        def part(name: str) -> etree._Element | None:
-            return parse_part(archive, name, _WHAT) if name in archive.NameToInfo else None
-
-        shared = _Shared(archive, _styles(part("word/styles.xml")), word_numbering(part("word/numbering.xml")))
+    with opened_office(path, _WHAT, ".doc", "word/document.xml") as (archive, main, metadata, notes):
+        names = {kind: archive.related(main, kind, f"word/{kind}.xml") for kind in _KINDS}
+        found = {kind: archive.parse_any(name) for kind, name in names.items()}
+        shared = _Shared(archive, names, _styles(found["styles"]), word_numbering(found["numbering"]))
         for kind in ("footnote", "endnote"):
-            shared.notes |= {f"{kind} {one.get(f'{_W}id')}": one for one in _all(part(f"word/{kind}s.xml"), kind)}
-        shared.comments = {one.get(f"{_W}id", ""): one for one in _all(part("word/comments.xml"), "comment")}
-        blocks, pictures = split_pictures(_sections(body, shared))
+            shared.notes |= {f"{kind} {one.get(f'{_W}id')}": one for one in _all(found[f"{kind}s"], kind)}
+        shared.comments = {one.get(f"{_W}id", ""): one for one in _all(found["comments"], "comment")}
+        blocks, pictures = split_pictures(_sections(_Reader(shared, main), found["settings"]))
         inner = list(attached_parts(shared.embedded, path, limits, notes, "embedded file"))
     label = "the document" if inner else ""
     parts = [Part(label, blocks, tables=shared.tables, pictures=pictures, asides=shared.asides), *inner]
@@ -168,14 +164,11 @@ def _is_white(run: etree._Element) -> bool:
     )
 
 
-def _sections(root: etree._Element, shared: _Shared) -> Iterator[Block | Picture]:
+def _sections(reader: _Reader, settings: etree._Element | None) -> Iterator[Block | Picture]:
     """The body section by section, each between its own headers and footers where these are not those of before."""
-    reader = _Reader(shared, _DOCUMENT)
+    root = reader.shared.archive.parse(reader.name)
     body = root.find(f"{_W}body")
-    settings = "word/settings.xml"
-    even = settings in shared.archive.NameToInfo and (
-        parse_part(shared.archive, settings, _WHAT).find(f"{_W}evenAndOddHeaders") is not None
-    )
+    even = settings is not None and settings.find(f"{_W}evenAndOddHeaders") is not None
     said: set[str] = set()
     section: list[etree._Element] = []
     for child in root if body is None else body:
@@ -197,7 +190,7 @@ def _running(
     first = section.find(f"{_W}titlePg") is not None
     for reference in section.findall(f"{_W}{which}Reference"):
         name = reader.parts.get(reference.get(f"{_R}id", ""), "")
-        root = reader.part(name)
+        root = reader.shared.archive.parse_any(name)
         if root is None:
             continue
         shown = {"first": first, "even": even}.get(reference.get(f"{_W}type", ""), True)
@@ -215,11 +208,8 @@ class _Reader:
     """Reads one part of a document: its body, a header, a note."""
 
     def __init__(self, shared: _Shared, name: str):
-        self.shared, self._name = shared, name
-        self.parts = relations(shared.archive, name, _WHAT)
-
-    def part(self, name: str) -> etree._Element | None:
-        return parse_part(self.shared.archive, name, _WHAT) if name in self.shared.archive.NameToInfo else None
+        self.shared, self.name = shared, name
+        self.parts = shared.archive.relations(name)
 
     def items(self, elements: Iterable[etree._Element], *, in_cell: bool = False) -> Iterator[Block | Picture]:
         """Every paragraph, table and picture in order, also inside content controls and text boxes. A picture stands
@@ -314,7 +304,7 @@ class _Reader:
     def _chunk(self, element: etree._Element) -> Iterator[Block | Picture]:
         """A text in another format that the program which made the file left for Word to convert."""
         name = self.parts.get(element.get(f"{_R}id", ""), "")
-        if name not in self.shared.archive.NameToInfo:
+        if name not in self.shared.archive:
             return
         data = self.shared.archive.read(name)
         if name.lower().endswith((".htm", ".html", ".xhtml")):
@@ -327,6 +317,7 @@ class _Reader:
 
     def drawn(self, element: etree._Element) -> Iterator[Block | Picture]:
         """What a paragraph shows beside its words: text boxes, pictures, charts, diagrams, embedded files."""
+        archive = self.shared.archive
         for child in element:
             if child.tag in (_FALLBACK, f"{_W}pPr"):
                 continue
@@ -334,19 +325,17 @@ class _Reader:
             if child.tag == f"{_W}txbxContent":
                 yield from self.items(child)
                 continue
-            if child.tag in _NAMED_BY and target in self.shared.archive.NameToInfo:
+            if child.tag in _PICTURES and target in archive:
                 drawing = next(child.iterancestors(f"{_W}drawing"), None)
                 named = next(drawing.iter(_PROPERTIES), None) if drawing is not None else None
-                yield Picture(self.shared.archive.read(target), "" if named is None else named.get("descr", ""))
-            elif child.tag == _CHART and (root := self.part(target)) is not None:
+                yield Picture(archive.read(target), "" if named is None else named.get("descr", ""))
+            elif child.tag == _CHART and (root := archive.parse_any(target)) is not None:
                 self.shared.tables.append(chart_cells(root))
                 yield 0, chart_text(self.shared.tables[-1])
-            elif (
-                child.tag == _DIAGRAM and (root := self.part(self.parts.get(child.get(f"{_R}dm", ""), ""))) is not None
-            ):
+            elif child.tag == _DIAGRAM and (root := archive.parse_any(target)) is not None:
                 yield 0, "\n".join(diagram_lines(root))
-            elif child.tag == _OBJECT and target in self.shared.archive.NameToInfo:
-                self.shared.embedded.append(Attachment(posixpath.basename(target), self.shared.archive.read(target)))
+            elif child.tag == _OBJECT and target in archive:
+                self.shared.embedded.append(Attachment(posixpath.basename(target), archive.read(target)))
             yield from self.drawn(child)
 
     def remark(self, kind: str, identity: str, about: str) -> Block | None:
@@ -359,7 +348,7 @@ class _Reader:
             element, said = self.shared.notes.get(f"{kind} {identity}"), "Note"
         if element is None:
             return None
-        inner = _Reader(self.shared, f"word/{kind}s.xml")
+        inner = _Reader(self.shared, self.shared.names[f"{kind}s"])
         texts = [item[1] for item in inner.items(element) if not isinstance(item, Picture)]
         text = " ".join(" ".join(texts).split())
         return (0, _Remark(remark_text(said, about, text))) if text else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -13,12 +12,13 @@ from typing import Any
 from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS
 from openpyxl.utils import column_index_from_string
+from openpyxl.utils.escape import unescape
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import Aside, ExtractedDocument
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.markup import clean_text
-from retrieval.extraction.office.archive import iterate_part, opened_office, parse_part, refuse_declarations, relations
+from retrieval.extraction.office.archive import Archive, opened_office
 from retrieval.extraction.office.drawings import chart_cells, chart_text, drawn_text
 from retrieval.extraction.office.number_formats import shown_number
 from retrieval.extraction.office.sheets import Row, Sheet, from_sheets
@@ -26,7 +26,6 @@ from retrieval.extraction.parts import Run, too_long, valid_text
 from retrieval.extraction.table_rows import Merged, is_number
 
 _WHAT = "Excel workbook"
-_BOOK = "xl/workbook.xml"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _REFERENCE = re.compile(r"(?:'((?:[^']|'')+)'!|([\w.]+)!)?\$?([A-Z]{1,3})\$?(\d{1,7})")
@@ -65,43 +64,42 @@ class _Sheet:
 def extract_xlsx(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:
     """The rows of every sheet of a workbook with comments, text boxes and charts; what is hidden is set aside. Raises
     ExtractError."""
-    with opened_office(path, _WHAT, ".xls", _BOOK) as (archive, metadata, notes):
-        refuse_declarations(archive, _WHAT)
+    with opened_office(path, _WHAT, ".xls", "xl/workbook.xml") as (archive, main, metadata, notes):
+        archive.refuse_declarations()
         try:
-            book = _Workbook(archive, limits, notes)
+            book = _Workbook(archive, main, limits, notes)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise ExtractError(f"The {_WHAT} is damaged ({type(error).__name__}: {str(error)[:150]}).") from error
-    sheets = list(book.sheets())
-    return from_sheets(sheets, metadata.get("title", ""), path, metadata, limits, notes, book.asides)
+    return from_sheets(book.sheets(), metadata.get("title", ""), path, metadata, limits, notes, book.asides)
 
 
 class _Workbook:
     """All sheets of a workbook, whose cells may name each other."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: ExtractLimits, notes: list[str]):
+    def __init__(self, archive: Archive, main: str, limits: ExtractLimits, notes: list[str]):
         self._archive, self._limits, self._notes = archive, limits, notes
         self.asides: list[Aside] = []
         self._characters = 0
-        root = parse_part(archive, _BOOK, _WHAT)
+        root = archive.parse(main)
         properties = root.find("{*}workbookPr")
         self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
-        self._formats = self._read_formats()
-        self._strings = list(self._read_strings())
-        parts = relations(archive, _BOOK, _WHAT)
+        self._formats = self._read_formats(archive.parse_any(archive.related(main, "styles", "xl/styles.xml")))
+        strings = archive.related(main, "sharedStrings", "xl/sharedStrings.xml")
+        self._strings = [_runs(one) for one in archive.iterate(strings, ("si",))] if strings in archive else []
+        parts = archive.relations(main)
         self._sheets: list[_Sheet] = []
         for one in root.iter("{*}sheet"):
             name = parts.get(one.get(f"{_R}id", ""), "")
-            if name.startswith("xl/worksheets/") and name in archive.NameToInfo:
+            if name.startswith("xl/worksheets/") and name in archive:
                 sheet = _Sheet(one.get("name", ""), one.get("state", "visible") == "visible")
                 self._read(sheet, name)
                 self._sheets.append(sheet)
         self._resolve()
 
-    def _read_formats(self) -> list[_Format]:
+    def _read_formats(self, root: etree._Element | None) -> list[_Format]:
         """By the style number of a cell."""
-        if "xl/styles.xml" not in self._archive.NameToInfo:
+        if root is None:
             return []
-        root = parse_part(self._archive, "xl/styles.xml", _WHAT)
         codes = {str(number): code for number, code in BUILTIN_FORMATS.items()}
         codes |= {one.get("numFmtId", ""): one.get("formatCode", "") for one in root.iter("{*}numFmt")}
         fonts = list(root.iterfind("{*}fonts/{*}font"))
@@ -121,12 +119,6 @@ class _Workbook:
             found.append(format_)
         return found
 
-    def _read_strings(self) -> Iterator[list[Run]]:
-        """The texts that cells share, run by run."""
-        if "xl/sharedStrings.xml" in self._archive.NameToInfo:
-            for one in iterate_part(self._archive, "xl/sharedStrings.xml", _WHAT, ("si",)):
-                yield _runs(one)
-
     def _read(self, sheet: _Sheet, part: str) -> None:
         hidden_columns: set[int] = set()
         unseen: list[int] = []
@@ -134,7 +126,7 @@ class _Workbook:
         merged: list[str] = []
         coloured = self._tables(part)
         tags = ("col", "row", "mergeCell", "filterColumn", "conditionalFormatting")
-        for one in iterate_part(self._archive, part, _WHAT, tags):
+        for one in self._archive.iterate(part, tags):
             tag = etree.QName(one).localname
             if tag == "col" and one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
                 first, last = int(one.get("min", "1")), int(one.get("max", "1"))
@@ -166,10 +158,8 @@ class _Workbook:
 
     def _tables(self, part: str) -> list[str]:
         """The areas of a sheet that a table style colours."""
-        names = [name for name in relations(self._archive, part, _WHAT).values() if name.startswith("xl/tables/")]
-        return [
-            parse_part(self._archive, name, _WHAT).get("ref", "") for name in names if name in self._archive.NameToInfo
-        ]
+        names = [name for name in self._archive.relations(part).values() if name.startswith("xl/tables/")]
+        return [self._archive.parse(name).get("ref", "") for name in names if name in self._archive]
 
     def _hide(self, texts: list[str]) -> None:
         if texts:
@@ -221,7 +211,7 @@ class _Workbook:
             shown = self._number(value, format_.code)
             runs = [Run("", shown) if shown else Run("hidden", value)]
         else:
-            runs = [Run("", value)]
+            runs = [Run("", unescape(value))]
         if format_.struck:
             runs = [Run("deleted", run.text) for run in runs]
         return clean_text(valid_text(runs, self.asides)).strip()
@@ -249,11 +239,11 @@ class _Workbook:
 
     def _read_beside(self, sheet: _Sheet, part: str) -> None:
         """Comments on cells, and the text boxes, charts and diagrams that lie on a sheet."""
-        parts = sorted(set(relations(self._archive, part, _WHAT).values()) & set(self._archive.NameToInfo))
+        parts = sorted(name for name in set(self._archive.relations(part).values()) if name in self._archive)
         threads = any("threadedComment" in name for name in parts)
         for name in parts:
             if "threadedComment" in name or ("comments" in name.lower() and name.endswith(".xml") and not threads):
-                for one in parse_part(self._archive, name, _WHAT).iter("{*}comment", "{*}threadedComment"):
+                for one in self._archive.parse(name).iter("{*}comment", "{*}threadedComment"):
                     found = _CELL.fullmatch(one.get("ref", ""))
                     words = "".join(run.text for run in _runs(one)) or one.findtext("{*}text") or ""
                     words = " ".join(clean_text(_THREADED.sub("", words)).split())
@@ -261,14 +251,14 @@ class _Workbook:
                         row, column = (int(found[2]) - 1, _column(found[1])) if found else (0, 0)
                         sheet.comments.setdefault(row, []).append((column, words))
             elif "/drawings/" in name and name.endswith(".xml"):
-                root = parse_part(self._archive, name, _WHAT)
+                root = self._archive.parse(name)
                 drawn = ["\n".join(drawn_text(shape)) for shape in root.iter("{*}sp")]
                 sheet.beside += [f"Text box: {text}" for text in drawn if text]
-                targets = relations(self._archive, name, _WHAT)
+                targets = self._archive.relations(name)
                 for chart in root.iter("{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"):
-                    target = targets.get(chart.get(f"{_R}id", ""), "")
-                    if target in self._archive.NameToInfo:
-                        sheet.beside.append(chart_text(chart_cells(parse_part(self._archive, target, _WHAT))))
+                    drawing = self._archive.parse_any(targets.get(chart.get(f"{_R}id", ""), ""))
+                    if drawing is not None:
+                        sheet.beside.append(chart_text(chart_cells(drawing)))
 
     def _resolve(self) -> None:
         """Put in place of a formula that only names another cell what stands there; count the others."""
@@ -293,22 +283,14 @@ class _Workbook:
             self._notes.append(f"{without:,} formulas have no stored result: the formulas themselves are shown.")
 
     def sheets(self) -> Iterator[Sheet]:
-        """Those that are shown; the others are set aside."""
         for sheet in self._sheets:
-            beside = [text for text in sheet.beside if text.strip()]
-            if not sheet.shown:
-                self._notes.append(f"The sheet {sheet.name} is hidden in the workbook.")
-                lines = ["\t".join(cells.values()) for _, cells in sorted(sheet.rows.items()) if cells]
-                comments = [text for texts in sheet.comments.values() for _, text in texts]
-                if lines or beside or comments:
-                    self.asides.append(Aside("hidden", "\n".join([*lines, *comments, *beside])))
-                continue
             rows = [
                 Row(number, cells, sheet.bold.get(number, False), tuple(sheet.comments.pop(number, ())))
                 for number, cells in sorted(sheet.rows.items())
             ]
-            beside = [*(f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts), *beside]
-            yield Sheet(f"sheet {sheet.name}", rows, beside=beside, hidden=frozenset(sheet.hidden))
+            beside = [f"Comment: {text}" for texts in sheet.comments.values() for _, text in texts]
+            beside += [text for text in sheet.beside if text.strip()]
+            yield Sheet(f"sheet {sheet.name}", sheet.shown, rows, beside=beside, hidden=frozenset(sheet.hidden))
 
 
 def _numbered(among: Sequence[Any], number: str) -> Any | None:
@@ -362,7 +344,7 @@ def _runs(element: etree._Element) -> list[Run]:
         struck = properties is not None and _is_on(properties, "strike")
         raised = None if properties is None else properties.find("{*}vertAlign")
         is_raised = raised is not None and raised.get("val") == "superscript"
-        runs.append(Run("deleted" if struck else "", one.text or "", is_raised))
+        runs.append(Run("deleted" if struck else "", unescape(one.text or ""), is_raised))
     return runs
 
 

@@ -85,7 +85,7 @@ def test_a_label_that_is_shifted_ascii_is_believed():
     assert decode("坂本".encode("iso2022_jp"), "iso-2022-jp").text == "坂本"
 
 
-@pytest.mark.parametrize("label", ["no-such-encoding", "", "utf-8"])
+@pytest.mark.parametrize("label", ["no-such-encoding", "", "utf-8", "undefined"])
 def test_a_label_that_helps_nothing_leaves_a_guess(label):
     text = SENTENCES["German"][0]
     assert decode(text.encode("cp1252"), label).text == text

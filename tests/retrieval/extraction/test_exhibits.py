@@ -34,6 +34,11 @@ def test_what_is_kept_belongs_to_its_text_and_damage_counts_as_absence(tmp_path)
     assert character_places.kept_exhibits(folder, "another text") is None
     (folder / character_places.EXHIBITS).write_text("{")
     assert character_places.kept_exhibits(folder, document.text) is None
+    places = folder / character_places.FILE
+    assert character_places.boxes(folder, document.text, 0, 4)
+    for damaged in (places.read_bytes()[:-40], b"PK\x03\x04", b""):
+        places.write_bytes(damaged)
+        assert character_places.boxes(folder, document.text, 0, 4) is None
 
 
 @pytest.mark.parametrize(

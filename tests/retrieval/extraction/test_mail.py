@@ -76,15 +76,43 @@ def test_messages_within_messages_are_read_until_they_are_too_deep(tmp_path):
     assert "nested too deeply" in document.notes[0]
 
 
+def torn(packed: bytes) -> bytes:
+    """A packed file of which a part can no longer be unpacked."""
+    at = packed.index(b"xl/worksheets/sheet1.xml") + 60
+    return packed[:at] + bytes(255 - byte for byte in packed[at : at + 20]) + packed[at + 20 :]
+
+
+@pytest.mark.parametrize(
+    ("head", "data", "words"),
+    [
+        ("Content-Type: text/plain\nContent-Disposition: attachment", b"The crane is red.", "The crane is red."),
+        ("Content-Type: text/csv", b"Item,Cost\nPier,12", "Item: Pier; Cost: 12."),
+        (
+            "Content-Type: message/rfc822",
+            b"Subject: Gr\xfc\xdfe " + b"x" * 100 + b"\n\nThe red one.",
+            "The red one.",
+        ),
+    ],
+)
+def test_attachments_without_a_name_and_forwarded_messages_with_odd_heads_are_read(tmp_path, head, data, words):
+    made = (
+        "Subject: dam\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n"
+        f"--B\nContent-Type: text/plain\n\nMain.\n--B\n{head}\n\n"
+    )
+    assert read(written(tmp_path, "made.eml", made.encode() + data + b"\n--B--\n")).text.endswith(words)
+
+
 def test_attachments_that_cannot_be_read_are_named_and_the_rest_is_read(tmp_path):
     made = attach(message(), "broken.pdf", b"%PDF-1.7 broken")
+    attach(made, "torn.xlsx", torn(workbook(tmp_path)))
+    (tmp_path / "inner.xlsx").unlink()
     attach(made, "virus.exe", b"MZ")
     attach(made, "empty.txt", b"")
     attach(made, "picture.txt", b"\x89PNG\r\n\x1a\n\0\0")
     attach(made, "../../etc/evil.txt", b"harmless words")
     document = read(written(tmp_path, "some.eml", made.as_bytes()))
     assert [note.split(" was not read")[0] for note in document.notes] == [
-        "The attachment broken.pdf", "The attachment virus.exe", "The attachment empty.txt",
+        "The attachment broken.pdf", "The attachment torn.xlsx", "The attachment virus.exe", "The attachment empty.txt",
         "The attachment picture.txt",
     ]  # fmt: skip
     assert document.pages[1].label == "attachment evil.txt" and "harmless words" in document.text
@@ -166,6 +194,13 @@ def test_odd_messages_of_outlook_are_refused_with_their_reason(tmp_path, kind, r
     }[kind]
     with pytest.raises(ExtractError, match=reason):
         read(written(tmp_path, "odd.msg", data), SMALL)
+
+
+def test_the_text_of_an_outlook_message_is_read_like_that_of_any_other_e_mail(tmp_path):
+    body = "Quay\tDepth\tBerths\r\nNorth\t4.5\t12\r\nSouth\t3.2\t8\r\n\r\nBob wrote:\r\n> Which quays?\r\n"
+    document = read(written(tmp_path, "made.msg", outlook_message("Quays", body)))
+    assert "Quay: South; Depth: 3.2; Berths: 8." in document.text
+    assert document.text.endswith("Earlier message, quoted: Bob wrote: Which quays?")
 
 
 def test_bad_attachments_of_outlook_messages_are_named_and_foreign_letters_kept(tmp_path):

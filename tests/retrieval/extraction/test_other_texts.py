@@ -10,6 +10,7 @@ import pytest
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract
+from retrieval.extraction.office.sheets import cells_of
 from tests.retrieval.extraction.reading import ENTITIES, SMALL, odd_archive, read, written
 from tests.retrieval.packed import repacked
 
@@ -127,6 +128,32 @@ def test_locked_empty_and_endless_opendocument_texts_are_refused_and_repeated_ce
     assert len(read(odt(tmp_path, table)).text) < 500
 
 
+def cells(*texts: str, times: int = 1) -> str:
+    return "".join(
+        f'<table:table-cell table:number-columns-repeated="{times}"><text:p>{text}</text:p></table:table-cell>'
+        for text in texts
+    )
+
+
+def row(*cells: str, times: int = 1) -> str:
+    return f'<table:table-row table:number-rows-repeated="{times}">{"".join(cells)}</table:table-row>'
+
+
+def test_what_stands_behind_many_equal_cells_rows_and_columns_of_a_sheet_keeps_its_place(tmp_path):
+    names = [f"N{number}" for number in range(122)]
+    columns = (
+        '<table:table-column table:number-columns-repeated="120"/><table:table-column table:visibility="collapse"/>'
+    )
+    rows = row(cells(*names)) + row(cells("same"), cells("9"), times=300)
+    rows += row(cells("last"), cells("", times=120), cells("here"))
+    table = f'<table:table table:name="A">{columns}{rows}</table:table>'
+    document = read(odt(tmp_path, table, "made.ods", kind="spreadsheet"))
+    assert [one.text for one in document.asides] == ["N120"]
+    assert document.text.endswith("same; 9.\nlast; here.")
+    (box,) = document.boxes(len(document.text) - 5, len(document.text) - 1)
+    assert cells_of([box], 122, 1000, 0) == "DR302"
+
+
 def test_a_number_that_a_file_states_and_that_is_none_counts_as_one(tmp_path):
     cell = "<table:table-cell table:number-columns-repeated='\u00b2'><text:p>Pier</text:p></table:table-cell>"
     table = f"<table:table table:name='A'><table:table-row>{cell}</table:table-row></table:table>"
@@ -137,6 +164,18 @@ def test_macros_of_an_opendocument_text_are_neither_run_nor_read(tmp_path):
     path = repacked(odt(tmp_path), {}, {"Basic/Standard/Module1.xml": b"Sub Main Shell"})
     document = read(path)
     assert "Shell" not in document.text and "macros" in document.notes[0]
+
+
+def test_a_list_of_an_opendocument_text_begins_with_the_number_that_its_first_item_states(tmp_path):
+    level = '<text:list-level-style-number text:level="1" style:num-format="1" style:num-suffix="."/>'
+    items = ['<text:list-item text:start-value="5"><text:p>five</text:p></text:list-item>']
+    items.append("<text:list-item><text:p>six</text:p></text:list-item>")
+    path = odt(
+        tmp_path,
+        f'<text:list text:style-name="L">{"".join(items)}</text:list>',
+        automatic=f'<text:list-style style:name="L">{level}</text:list-style>',
+    )
+    assert read(path).text == "5. five\n6. six"
 
 
 def test_rich_text_gives_paragraphs_letters_and_table_rows(tmp_path):
@@ -193,6 +232,8 @@ def test_tables_on_slides_of_opendocument_are_read_and_page_numbers_are_not(tmp_
         (r"10{\super 5} cd, 5 m\super 2\nosupersub  and 174{\super 4} euros\par", "10^5 cd, 5 m^2 and 174 4 euros"),
         (r"A{\footnote one {\strike two} three{\footnote inner}}B\par", "AB\n\nNote on “A”: one three inner"),
         (r"{\v x{\footnote seen}y}z\par", "z\n\nNote: seen"),
+        (r"See C:\\docs\\v2\\plain.txt there.\par{\v gone\\}Next.\par", "See C:\\docs\\v2\\plain.txt there.\n\nNext."),
+        (f"Sum {'0123456789abcdef' * 4}.\\par", f"Sum {'0123456789abcdef' * 4}."),
         (r"A{\footnote unclosed", "A\n\nNote on “A”: unclosed"),
     ],
 )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import re
-import zipfile
 from pathlib import Path
 
 import openpyxl
@@ -19,7 +18,7 @@ from retrieval.extraction.document import Aside
 from retrieval.extraction.extract import ExtractLimits, extract
 from retrieval.extraction.office.number_formats import shown_number
 from retrieval.extraction.office.sheets import cells_of, column_name
-from tests.retrieval.extraction.reading import SMALL, read, written
+from tests.retrieval.extraction.reading import SMALL, odd_archive, read, written
 from tests.retrieval.packed import repacked
 
 
@@ -136,7 +135,7 @@ def test_shares_and_truth_values_are_read_and_hidden_sheets_are_set_aside(tmp_pa
     book.save(tmp_path / "shares.xlsx")
     document = read(tmp_path / "shares.xlsx")
     assert "Share: 25.5%; Sold: TRUE" in document.text and document.asides == (Aside("hidden", "kept away"),)
-    assert document.notes == ("The sheet Notes is hidden in the workbook.",)
+    assert document.notes == ("The sheet Notes is hidden in the file.",)
 
 
 def test_macros_are_neither_run_nor_read(tmp_path):
@@ -146,58 +145,30 @@ def test_macros_are_neither_run_nor_read(tmp_path):
     assert document.notes == ("The file holds macros: they were neither run nor read.",)
 
 
-def entity(xml: bytes) -> bytes:
-    bomb = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
-    return xml.replace(b"<worksheet", bomb + b"<worksheet", 1)
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("empty", "empty"),
-        ("no cells", "all its cells are empty"),
         ("cut", "damaged or cut off"),
         ("words", "damaged or cut off"),
-        ("word document", "not an Excel workbook"),
+        ("foreign", "not an Excel workbook"),
         ("encrypted", "old .xls file or an Excel workbook with a password"),
         ("entities", "declares entities"),
         ("broken xml", "is damaged"),
-        ("missing part", "is damaged"),
+        ("emptied", "is damaged"),
         ("bomb", "unpacks to"),
-        ("too long", "more than 20,000 characters"),
     ],
 )
-def test_odd_workbooks_are_refused_with_their_reason(tmp_path, kind, reason):
-    path, sheet = workbook(tmp_path), "xl/worksheets/sheet1.xml"
-    limits = None
-    if kind == "empty":
-        path = written(tmp_path, "odd.xlsx", b"")
-        with pytest.raises(ExtractError, match=reason):
-            extract(path)
-        return
-    if kind == "no cells":
-        path = workbook(tmp_path, [])
-    elif kind == "cut":
-        path.write_bytes(path.read_bytes()[:900])
-    elif kind == "words":
-        path.write_bytes(b"Item;Cost")
-    elif kind == "word document":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("word/document.xml", "<w/>")
-    elif kind == "encrypted":
-        path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
-    elif kind == "entities":
-        path = repacked(path, {sheet: entity})
-    elif kind == "broken xml":
-        path = repacked(path, {sheet: lambda xml: xml[:-60]})
-    elif kind == "missing part":
-        path = repacked(path, {"xl/workbook.xml": lambda xml: b""})
-    elif kind == "bomb":
-        path = repacked(path, {sheet: lambda xml: xml + b" " * 60_000_000})
-    else:
-        path, limits = workbook(tmp_path, [["word " * 100]] * 50), SMALL
+@pytest.mark.parametrize("part", ["xl/worksheets/sheet1.xml", "xl/workbook.xml"])
+def test_odd_workbooks_are_refused_with_their_reason(tmp_path, kind, part, reason):
     with pytest.raises(ExtractError, match=reason):
-        read(path, limits)
+        read(odd_archive(workbook(tmp_path), kind, part))
+
+
+def test_workbooks_without_words_or_with_too_many_are_refused(tmp_path):
+    with pytest.raises(ExtractError, match="all its cells are empty"):
+        read(workbook(tmp_path, []))
+    with pytest.raises(ExtractError, match="more than 20,000 characters"):
+        read(workbook(tmp_path, [["word " * 100]] * 50), SMALL)
 
 
 def test_a_lonely_cell_far_away_costs_little_and_keeps_its_place(tmp_path):
@@ -222,9 +193,12 @@ def test_a_lonely_cell_far_away_costs_little_and_keeps_its_place(tmp_path):
         ("marked.csv", b"\xef\xbb\xbfName,Born\nAnna,1980\n", "Name\tBorn\nName: Anna; Born: 1980."),
         ("ragged.csv", "Name,Born\nAnna,1980,extra\n\nBob\n", "Name\tBorn\nName: Anna; Born: 1980; extra.\n\nBob"),
         ("one column.csv", "first\nsecond\n", "first\nsecond"),
+        ("spaces.csv", 'Name, Says\nAnna, "Yes, so"\n', "Name\tSays\nName: Anna; Says: Yes, so."),
+        ("breaks.csv", "Name,Says,Born\nAnna,one\u2028two\x0bthree,1980\n",
+         "Name\tSays\tBorn\nName: Anna; Says: one two three; Born: 1980."),
         ("open quote.csv", 'Name,Born\n"Anna,1980\n', "Name: Born.\nAnna,1980."),
     ],
-)
+)  # fmt: skip
 def test_csv_files_of_every_making_are_read(tmp_path, name, data, text):
     assert read(written(tmp_path, name, data)).text == text
 
@@ -273,6 +247,7 @@ def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
         (1234567, "#,##0,", "1,235"),
         (12000, "0.0E+00", "1.2E+04"),
         (0, '#,##0;-#,##0;"none"', "none"),
+        (5, ";", ""),
         (0.5, "# ?/?", "0.5"),
         (2.675, "0.00", "2.68"),
         (3, '_-* #,##0.00 "€"_-', "3.00 €"),
@@ -311,6 +286,19 @@ def test_long_codes_keep_their_digits(tmp_path):
         book.active.append(row)
     book.save(tmp_path / "made.xlsx")
     assert "Card: 4111111111111111; Count: 3.\nCard: 55555555555544440; Count: 4." in read(tmp_path / "made.xlsx").text
+
+
+def test_signs_that_a_workbook_writes_as_their_number_are_read_as_signs(tmp_path):
+    path = repacked(
+        workbook(tmp_path), {"xl/worksheets/sheet1.xml": lambda xml: xml.replace(b"Pier", b"Pier_x000D_\nnorth_x0031_")}
+    )
+    assert read(path).text.split("\n")[1] == "Item: Pier north1; Cost: 12.5."
+
+
+def test_cells_beyond_all_pages_are_said_to_be_too_many_rows(tmp_path):
+    path = workbook(tmp_path, [["far"], *[[]] * 2999, ["away"]])
+    with pytest.raises(ExtractError, match="more than 2,000 rows"):
+        read(path, ExtractLimits(pages=2))
 
 
 def test_raised_figures_in_cells_are_written_out(tmp_path):

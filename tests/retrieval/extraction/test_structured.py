@@ -43,6 +43,11 @@ def test_values_of_json_stand_behind_their_branch(tmp_path, value, text):
     assert read(written(tmp_path, "made.json", json.dumps(value))).text == text
 
 
+def test_numbers_of_json_keep_their_digits_and_lists_leave_out_what_is_nothing(tmp_path):
+    source = '{"price": 12.50, "id": 12345678901234567890.123, "of": [null, null], "in": ["x", null, "y"]}'
+    assert read(written(tmp_path, "made.json", source)).text == "price: 12.50; id: 12345678901234567890.123; in: x, y."
+
+
 @pytest.mark.parametrize("name", ["made.jsonl", "made.ndjson", "made.json"])
 def test_lines_of_json_are_records(tmp_path, name):
     lines = '{"who": "Anna", "age": 5}\n\n{"who": "Ben", "at": {"town": "Voss"}}\n'
@@ -75,7 +80,10 @@ def test_values_of_xml_stand_behind_their_branch(tmp_path, source, text):
     assert read(written(tmp_path, "made.xml", source)).text == text
 
 
-@pytest.mark.parametrize("source", ["<d><p>", '<!DOCTYPE d [<!ENTITY a "ha">]><d>&a;</d>', "words & more"])
+DEEP = f"<d><t>top</t>{'<a>' * 150}deep{'</a>' * 150}</d>"
+
+
+@pytest.mark.parametrize("source", ["<d><p>", '<!DOCTYPE d [<!ENTITY a "ha">]><d>&a;</d>', "words & more", DEEP])
 def test_what_is_no_plain_xml_is_read_as_text(tmp_path, source):
     assert read(written(tmp_path, "made.xml", source)).text == source
 
@@ -146,6 +154,14 @@ def test_a_calendar_is_read_in_words(tmp_path):
         "Choir: Attendee: b@x.",
         "Choir: Kind: Music.",
     ]
+    source = (
+        'BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Choir\nDTSTART;TZID="(UTC+01:00) Berlin":20260504T190000\n'
+        'DESCRIPTION;ALTREP="data:text/html,%3Cp%3EBring keys":Bring keys\u2028and: maps\nEND:VEVENT\nEND:VCALENDAR\n'
+    )
+    assert read(written(tmp_path, "made.ics", source)).text.split("\n")[2:] == [
+        "Choir: Begins: 2026-05-04 19:00 ((UTC+01:00) Berlin).",
+        "Choir: Description: Bring keys and: maps.",
+    ]
     with pytest.raises(ExtractError, match="not a calendar"):
         read(written(tmp_path, "other.ics", "words"))
 
@@ -202,6 +218,22 @@ def test_a_mailbox_gives_every_message_with_its_attachments(tmp_path):
     document = read(written(tmp_path, "made.mbox", one + two))
     assert [page.label for page in document.pages] == ["message 1 (One)", "message 2 (Two)", "attachment a.txt"]
     assert "First." in document.text and document.text.endswith("Third.")
+
+
+LOCKED = "From c@x Mon Oct 12 12:00:00 2026\nSubject: Locked\nContent-Type: application/pkcs7-mime\n\nAAAA\n\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [(LOCKED, "This e-mail is encrypted"), ("From me\nFrom: <\n\nOdd.\n\n", "The e-mail is damaged")],
+)
+def test_a_message_that_cannot_be_read_costs_no_other_of_its_mailbox(tmp_path, message, reason):
+    one = "From a@x Mon Oct 12 10:00:00 2026\nSubject: One\nFrom: a@x\n\nFirst.\n\n"
+    document = read(written(tmp_path, "made.mbox", message + one))
+    assert document.text.endswith("First.") and document.pages[0].label == "message 2 (One)"
+    assert document.notes[0].startswith(f"Message 1 was not read: {reason}")
+    with pytest.raises(ExtractError, match=reason):
+        read(written(tmp_path, "made.mbox", message))
 
 
 @pytest.mark.parametrize(
