@@ -146,6 +146,7 @@ class JobRunner:
             try:
                 with self._counted():
                     job = self._library.jobs.run_next(on_progress=self._check, idle_owners_only=idle_owners_only)
+                described = job is None and not idle_owners_only and self._describe()
             except Stopped:
                 return
             except Exception as error:
@@ -158,7 +159,6 @@ class JobRunner:
                 continue
             pause = self._pause_seconds
             if job is None:
-                described = not idle_owners_only and self._describe()
                 if not described:
                     self._stopping.wait(self._idle_seconds)
             else:

@@ -107,7 +107,7 @@ def ask(library: Library, row: dict[str, Any], document: str, held: Held) -> Sho
     if reader is None:
         raise ValueError("This checkpoint has no reader, so there is nothing to weigh.")
     question = Question(text=row["question"], k=DEFAULT_K, anyway=True)
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+    with index.open_for_question(workspace.catalogue) as snapshot:
         retrieved = retrieve(workspace, index, snapshot, question)
         found, candidates = retrieved.search_result, retrieved.candidates
         quotable = quotable_blocks(workspace, passages, candidates)

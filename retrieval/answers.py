@@ -24,12 +24,14 @@ class Answers:
     def delete(self, answer_id: str) -> None:
         self._catalogue.delete_answer(answer_id)
 
+    @catalogue_errors()
     def effect_of_block(self, answer_id: str, block_id: int) -> BlockEffect:
         """How much less likely the answer becomes when this block is left out of what the model may read."""
         from retrieval.query.effect import effect_of_block
 
         return effect_of_block(self.view.workspace, self.view.index, self.get(answer_id), block_id)
 
+    @catalogue_errors()
     def effect_of_passage(self, answer_id: str, passage: int) -> PassageEffect:
         """What would be quoted if a passage of the answer (counted from 0) were not in the library."""
         from retrieval.query.effect import effect_of_passage

@@ -151,7 +151,7 @@ class RemoteLandmarkRetriever(_PassageRetriever):
         body = {"query": query, "k": k, "within": (scope or Scope()).to_dict()}
         headers = {"Accept": "application/json"}
         if self.token is not None:
-            headers["Authorization"] = f"Bearer {self.token.get_secret_value()}"
+            headers["Authorization"] = f"Bearer {self.token.get_secret_value().strip()}"
         try:
             response = httpx.post(f"{self.url}/api/v1/search", json=body, headers=headers, timeout=self.timeout_seconds)
             response.raise_for_status()

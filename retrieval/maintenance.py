@@ -113,7 +113,7 @@ class Maintenance:
                 failed.append((source, str(error)))
             else:
                 repaired.append(source)
-        self._index_blocks()
+        self.index_blocks()
         return RepairReport(tuple(repaired), tuple(failed), blocks, time.monotonic() - began)
 
     def _drop_shards(self, names: Sequence[str]) -> None:
@@ -185,14 +185,11 @@ class Maintenance:
             keep_backup(database)
         return GcReport(tuple(_names(workspace, blobs, paths)), swept_bytes, freed_bytes)
 
+    @catalogue_errors()
     def index_blocks(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Index the terms of stored blocks, and make their vectors, where an older release stored them without, as long
         as `go_on`. Returns the number of shards indexed."""
         self.view.check_administrator()
-        with catalogue_errors():
-            return self._index_blocks(go_on)
-
-    def _index_blocks(self, go_on: Callable[[], bool] = lambda: True) -> int:
         # The model's libraries take seconds to import.
         from retrieval.index.inverted_index import index_terms
         from retrieval.index.vectors import index_vectors

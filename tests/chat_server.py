@@ -86,7 +86,8 @@ def build(server: ChatServer) -> FastAPI:
 
     @app.get("/v1/models")
     def models() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": name, "object": "model"} for name in server.models]}
+        # Without any the list is null, as Ollama sends it.
+        return {"object": "list", "data": [{"id": name, "object": "model"} for name in server.models] or None}
 
     @app.post("/v1/chat/completions")
     async def complete(request: Request) -> Response:

@@ -41,15 +41,16 @@ def export_bundle(workspace: Workspace, whole: Catalogue, chosen: Sequence[Docum
     unfinished = into.with_name(f"{into.name}.unfinished")
     try:
         with open(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb+") as file:
-            listed: list[dict[str, object]] = []
+            written: list[Document] = []
             with BundleWriter(file) as bundle:
                 for document in documents:
                     try:
-                        _add(bundle, f"documents/{len(listed)}", workspace, document, shards[document.id])
+                        _add(bundle, f"documents/{len(written)}", workspace, document, shards[document.id])
                     except NoRow:
                         left_out.append((document.source, "it was deleted meanwhile"))
                     else:
-                        listed.append({"source": document.source, "content_sha256": document.content_sha256})
+                        written.append(document)
+                listed = [{"source": one.source, "content_sha256": one.content_sha256} for one in written]
                 bundle.close(fingerprint=dict(fingerprint.fields), documents=listed)
             file.flush()
             os.fsync(file.fileno())
@@ -57,8 +58,8 @@ def export_bundle(workspace: Workspace, whole: Catalogue, chosen: Sequence[Docum
     finally:
         unfinished.unlink(missing_ok=True)
     sync_folder(into.parent)
-    blocks = sum(one.num_blocks for one in documents)
-    return Exported(str(into), len(listed), blocks, into.stat().st_size, tuple(left_out))
+    blocks = sum(one.num_blocks for one in written)
+    return Exported(str(into), len(written), blocks, into.stat().st_size, tuple(left_out))
 
 
 def _fingerprint(whole: Catalogue, documents: Sequence[Document]) -> MemoryFingerprint:

@@ -62,7 +62,6 @@ class Folders:
         """Follow it no longer; its documents stay. Raises NotFound."""
         self._catalogue.forget_folder(folder_id)
 
-    @catalogue_errors()
     def run(
         self, folder_id: str, *, read: Callable[[Job], Job] | None = None, options: FollowOptions | None = None
     ) -> Iterator[FileChange | FolderReport]:
@@ -71,16 +70,18 @@ class Folders:
         `read` does a job in this thread; without it files go to the queue, and a later run completes them. Raises
         NotFound, InvalidRequest (also during another run over the same folder), and what concerns every file.
         """
-        folder = self._catalogue.folder(folder_id)
+        with catalogue_errors():
+            folder = self._catalogue.folder(folder_id)
         began, counts, problems = time.monotonic(), Counter[str](), list[tuple[str, str]]()
         with self._alone(folder):
             at_work = FolderRun(self.view, folder, read=read, options=options or FollowOptions())
             try:
-                for change in at_work.changes():
-                    counts[change.change] += 1
-                    if change.change == "failed" and len(problems) < _MOST_PROBLEMS:
-                        problems.append((change.source, change.reason))
-                    yield change
+                with catalogue_errors():
+                    for change in at_work.changes():
+                        counts[change.change] += 1
+                        if change.change == "failed" and len(problems) < _MOST_PROBLEMS:
+                            problems.append((change.source, change.reason))
+                        yield change
             except CairnError as error:
                 self._catalogue.note_run(folder.id, {"problem": str(error)})
                 raise

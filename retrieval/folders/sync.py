@@ -31,16 +31,16 @@ from storage.trash import Trash
 
 @dataclass(frozen=True)
 class Scan:
-    """`files`: stamp by source (the path below the folder), in order; `skipped`: sources with reasons; `unlisted`:
-    sources of folders that could not be listed, of which nothing is known now."""
+    """`files`: stamp by source (the path below the folder), in order; `skipped`: sources with reasons; `unknown`:
+    sources of folders that could not be listed, and of files that could not be looked at, though they are there."""
 
     files: Mapping[str, str]
     skipped: tuple[tuple[str, str], ...]
-    unlisted: tuple[str, ...]
+    unknown: tuple[str, ...]
 
     def knows_nothing_of(self, source: str) -> bool:
-        """Whether the file lies in a folder that could not be listed."""
-        return any(source.startswith(f"{folder}/") for folder in self.unlisted)
+        """Whether the file, or a folder in which it lies, could not be looked at."""
+        return any(f"{source}/".startswith(f"{one}/") for one in self.unknown)
 
 
 def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
@@ -48,13 +48,13 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
     listed."""
     files: dict[str, str] = {}
     skipped: list[tuple[str, str]] = []
-    unlisted: list[str] = []
+    unknown: list[str] = []
 
     def failed(error: OSError) -> None:
         if Path(error.filename) == root:
             raise InvalidRequest(f"The folder {root} cannot be listed: {error.strerror}. Nothing was changed.")
-        unlisted.append(_source(root, Path(error.filename)))
-        skipped.append((unlisted[-1], f"the folder cannot be listed: {error.strerror}"))
+        unknown.append(_source(root, Path(error.filename)))
+        skipped.append((unknown[-1], f"the folder cannot be listed: {error.strerror}"))
 
     if not root.is_dir():
         raise InvalidRequest(f"There is no folder {root}. Nothing was changed.")
@@ -72,12 +72,17 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
         folders[:] = followed
         for name in sorted(names):
             source = _source(root, here / name)
-            found, reason = _look_at(here / name, suffixes)
+            try:
+                found, reason = _look_at(here / name, suffixes)
+            except OSError as error:
+                found, reason = "", f"it cannot be looked at: {error.strerror}"
+                if not isinstance(error, FileNotFoundError):
+                    unknown.append(source)
             if reason:
                 skipped.append((source, reason))
             else:
                 files[source] = found
-    return Scan(files, tuple(skipped), tuple(unlisted))
+    return Scan(files, tuple(skipped), tuple(unknown))
 
 
 def stamp_of(path: Path) -> str:
@@ -86,8 +91,9 @@ def stamp_of(path: Path) -> str:
 
 
 def modified_at(stamp: str) -> float:
-    """When the file was last written to, seconds since 1970."""
-    return int(stamp.split("-")[1]) / 1e9
+    """When the file was last written to, seconds since 1970; negative before."""
+    _, _, times = stamp.partition("-")
+    return int(times.rpartition("-")[0]) / 1e9
 
 
 def _stamp(found: os.stat_result) -> str:
@@ -96,13 +102,10 @@ def _stamp(found: os.stat_result) -> str:
 
 
 def _look_at(path: Path, suffixes: tuple[str, ...]) -> tuple[str, str]:
-    """The file's stamp, or why it is not followed."""
+    """The file's stamp, or why it is not followed. Raises `OSError`."""
     if reason := _bad_name(path.name):
         return "", reason
-    try:
-        found = path.lstat()
-    except OSError as error:
-        return "", f"it cannot be looked at: {error.strerror}"
+    found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         return "", "a symbolic link, which is not followed"
     if not stat.S_ISREG(found.st_mode):

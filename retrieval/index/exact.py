@@ -66,9 +66,6 @@ class LandmarkIndex(Protocol):
     kind: ClassVar[str]
 
     @property
-    def num_blocks(self) -> int: ...
-
-    @property
     def ids(self) -> np.ndarray:
         """Block ids by block index, ascending."""
         ...
@@ -157,10 +154,6 @@ class ExactLandmarkIndex:
         self._landmarks_YGND = [empty_GND for _ in self.layers]
 
     @property
-    def num_blocks(self) -> int:
-        return len(self.ids)
-
-    @property
     def size_bytes(self) -> int:
         return sum(landmarks.numel() * landmarks.element_size() for landmarks in self._landmarks_YGND)
 
@@ -178,7 +171,7 @@ class ExactLandmarkIndex:
 
     def remove(self, ids_N: np.ndarray) -> None:
         kept = np.flatnonzero(~np.isin(self.ids, ids_N))
-        if len(kept) < self.num_blocks:
+        if len(kept) < len(self.ids):
             self._landmarks_YGND = [_some(landmarks_GND, kept) for landmarks_GND in self._landmarks_YGND]
             self.ids = self.ids[kept]
 

@@ -25,27 +25,30 @@ from retrieval.index.exact import SAMPLED_BLOCKS, ExactLandmarkIndex, ExactSnaps
 
 
 @dataclass(frozen=True, eq=False)
-class FaissSnapshot:
-    """The exact snapshot for attention, and the FAISS index, restricted to the snapshot's blocks, for ranking."""
+class FaissSnapshot(ExactSnapshot):
+    """The exact tensors for attention, and the FAISS index, restricted to the snapshot's blocks, for ranking."""
 
-    exact: ExactSnapshot
     ids: np.ndarray
     index: FaissLandmarkIndex
-
-    @property
-    def num_blocks(self) -> int:
-        return self.exact.num_blocks
-
-    def landmarks(self, layer: int, indices: Tensor | None = None) -> Tensor:
-        return self.exact.landmarks(layer, indices)
 
     def rank(self, query_YGD: Tensor, count: int, within: Tensor | None = None) -> Ranking:
         """As the exact snapshot; `log_total` is summed over the blocks that FAISS returned (at least 1,024), the rest
         of an approximate search being unknown."""
-        return self.index.rank(self, query_YGD, count, within)
+        allowed = self.ids if within is None else self.ids[within.cpu().numpy()]
+        wanted = min(max(count + 1, 1024), len(allowed))
+        if wanted == 0 or count < 1:
+            return Ranking(torch.zeros(0, dtype=torch.int64), torch.zeros(0), float("-inf"))
+        logits, ids = self.index.search(query_YGD.reshape(1, -1).float().cpu().numpy(), wanted, allowed)
+        order = np.lexsort((-ids, -logits))  # of equal logits the newest block first
+        logits, ids = logits[order], ids[order]
+        log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
+        indices = torch.from_numpy(np.searchsorted(self.ids, ids[:count]))
+        sample = self.logits(query_YGD, every=max(1, self.num_blocks // SAMPLED_BLOCKS))
+        mean, spread = float(sample.mean()), float(sample.std(correction=0))
+        return Ranking(indices, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
 
 
-class FaissLandmarkIndex:
+class FaissLandmarkIndex(ExactLandmarkIndex):
     """`factory` is a FAISS index factory string for inner products. Vectors are added under their block ids."""
 
     kind: ClassVar[str] = "faiss"
@@ -61,8 +64,8 @@ class FaissLandmarkIndex:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        self._exact = ExactLandmarkIndex(layers, num_groups, head_dim, dtype=dtype, device=device)
-        self._width = len(self._exact.layers) * num_groups * head_dim
+        super().__init__(layers, num_groups, head_dim, dtype=dtype, device=device)
+        self._width = len(self.layers) * num_groups * head_dim
         self._factory, self._probes = factory, probes
         self._lock = threading.Lock()  # a FAISS index must not be searched while it grows
         self._faiss: faiss.Index | None = None
@@ -77,45 +80,45 @@ class FaissLandmarkIndex:
             ) from error
 
     @property
-    def num_blocks(self) -> int:
-        return self._exact.num_blocks
-
-    @property
-    def ids(self) -> np.ndarray:
-        return self._exact.ids
-
-    @property
     def size_bytes(self) -> int:
         """Of the landmark tensors and, roughly (at full precision), of the FAISS copy."""
-        return self._exact.size_bytes + self.num_blocks * self._width * 4
+        return super().size_bytes + len(self.ids) * self._width * 4
 
     def add(self, ids_N: np.ndarray, landmarks_NYGD: Tensor) -> None:
         with self._lock:
-            self._exact.add(ids_N, landmarks_NYGD)
+            super().add(ids_N, landmarks_NYGD)
             if self._faiss is not None and len(ids_N):
                 self._faiss.add_with_ids(_vectors(landmarks_NYGD), ids_N.astype(np.int64))
 
     def remove(self, ids_N: np.ndarray) -> None:
         with self._lock:
-            self._exact.remove(ids_N)
+            super().remove(ids_N)
             self._faiss = None  # not every kind can forget; the next question builds it again from the landmarks
 
     def snapshot(self) -> FaissSnapshot:
         with self._lock:
-            return FaissSnapshot(self._exact.snapshot(), self._exact.ids, self)
+            return FaissSnapshot(self.layers, tuple(self._landmarks_YGND), self.ids, self)
+
+    def search(self, query: np.ndarray, count: int, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits and ids of the best of the allowed blocks, by id; at most `count`."""
+        with self._lock:
+            index, selector = self._built(), faiss.IDSelectorBatch(allowed.astype(np.int64))
+            parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
+            if isinstance(index, faiss.IndexIVF):
+                parameters = faiss.SearchParametersIVF(sel=selector, nprobe=self._probes)  # type: ignore[call-arg]
+            logits, ids = index.search(query, count, params=parameters)
+        found = ids[0] >= 0
+        return logits[0][found], ids[0][found]
 
     def _built(self) -> faiss.Index:
         if self._faiss is None:
-            snapshot = self._exact.snapshot()
-            vectors = _vectors(torch.stack([block.transpose(0, 1) for block in snapshot.landmarks_YGND], dim=1))
+            vectors = _vectors(torch.stack([block.transpose(0, 1) for block in self._landmarks_YGND], dim=1))
             index = self._new_index()
             if not index.is_trained:
                 self._check_training_size(index, len(vectors))
                 index.train(vectors)
-            if hasattr(index, "nprobe"):
-                index.nprobe = self._probes
             self._faiss = index if isinstance(index, faiss.IndexIVF) else faiss.IndexIDMap2(index)
-            self._faiss.add_with_ids(vectors, self._exact.ids.astype(np.int64))
+            self._faiss.add_with_ids(vectors, self.ids.astype(np.int64))
         return self._faiss
 
     def _check_training_size(self, index: faiss.Index, count: int) -> None:
@@ -125,31 +128,6 @@ class FaissLandmarkIndex:
                 f"The index {self._factory!r} needs at least {lists} blocks for training and the memory has {count}; "
                 "choose the exact index until it is larger."
             )
-
-    def rank(self, snapshot: FaissSnapshot, query_YGD: Tensor, count: int, within: Tensor | None) -> Ranking:
-        query = query_YGD.reshape(1, -1).float().cpu().numpy()
-        allowed = snapshot.ids if within is None else snapshot.ids[within.cpu().numpy()]
-        wanted = min(max(count + 1, 1024), len(allowed))
-        if wanted == 0 or count < 1:
-            return Ranking(torch.zeros(0, dtype=torch.int64), torch.zeros(0), float("-inf"))
-        with self._lock:
-            index = self._built()
-            selector = faiss.IDSelectorBatch(allowed.astype(np.int64))
-            logits, ids = index.search(query, wanted, params=self._parameters(index, selector))
-        found = ids[0] >= 0
-        logits, ids = logits[0][found], ids[0][found]
-        order = np.lexsort((-ids, -logits))  # of equal logits the newest block first
-        logits, ids = logits[order], ids[order]
-        log_total = float(np.logaddexp.reduce(logits.astype(np.float64))) if len(logits) else float("-inf")
-        indices = torch.from_numpy(np.searchsorted(snapshot.ids, ids[:count]))
-        sample = snapshot.exact.logits(query_YGD, every=max(1, snapshot.num_blocks // SAMPLED_BLOCKS))
-        mean, spread = float(sample.mean()), float(sample.std(correction=0))
-        return Ranking(indices, torch.from_numpy(logits[:count].copy()), log_total, mean, spread)
-
-    def _parameters(self, index: faiss.Index, selector: faiss.IDSelector) -> faiss.SearchParameters:
-        if isinstance(index, faiss.IndexIVF):
-            return faiss.SearchParametersIVF(sel=selector, nprobe=self._probes)  # type: ignore[call-arg]
-        return faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
 
 
 def _vectors(landmarks_NYGD: Tensor) -> np.ndarray:

@@ -339,14 +339,6 @@ class MappedLandmarkIndex:
         self._arrange()
 
     @property
-    def num_blocks(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> np.ndarray:
-        return self._ids
-
-    @property
     def size_bytes(self) -> int:
         """What is in RAM for good; pages of the file come and go."""
         return self._tail.size_bytes
@@ -354,7 +346,7 @@ class MappedLandmarkIndex:
     @property
     def not_in_file(self) -> int:
         """How many blocks came or went since the file was written."""
-        return self._tail.num_blocks + int(len(self._kept) - self._kept.sum())
+        return len(self._tail.ids) + int(len(self._kept) - self._kept.sum())
 
     @property
     def in_file(self) -> int:
@@ -373,7 +365,7 @@ class MappedLandmarkIndex:
         kept_P, tail_ids = np.flatnonzero(self._kept), self._tail.ids
         ids = np.concatenate((self._file_ids[kept_P], tail_ids))
         order = np.argsort(ids, kind="stable")
-        self._ids = ids[order]
+        self.ids = ids[order]
         places = np.concatenate((kept_P, len(self._file_ids) + np.arange(len(tail_ids))))
         self._places = torch.from_numpy(places[order])
 

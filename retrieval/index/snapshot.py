@@ -118,6 +118,12 @@ class MemoryIndex:
             for action in due:
                 action()
 
+    @contextmanager
+    def open_for_question(self, catalogue: Catalogue) -> Iterator[MemorySnapshot]:
+        """As `open_snapshot`; ingestion waits meanwhile."""
+        with self._workspace.scheduler.question_open(), self.open_snapshot(catalogue) as snapshot:
+            yield snapshot
+
     def when_unread(self, action: Callable[[], object]) -> None:
         """Run `action`, which removes files that no row names any more, once all snapshots that are open now are
         closed, or at once. Later snapshots do not know these files."""

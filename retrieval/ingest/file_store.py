@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -273,9 +273,10 @@ def _found(workspace: Workspace, stored_file: str, get: Callable[[], _T]) -> _T:
     try:
         return get()
     except FileNotFoundError:
-        # The process that copied it in died between its commit and its rename.
+        # The process that copied it in is, or died, between its commit and its rename.
         for incoming in workspace.files_folder.glob(f"{INCOMING}*-{stored_file}"):
-            workspace.originals.settle(incoming, stored_file)
+            with suppress(FileNotFoundError):
+                workspace.originals.settle(incoming, stored_file)
     try:
         return get()
     except FileNotFoundError:

@@ -64,10 +64,7 @@ class Answerer:
     def run(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[AnswerToken | Answer]:
         """The answer's tokens, then the stored answer. Cancelled: the answer so far."""
         self._question.policy()  # an invalid request is refused before the model is loaded
-        with (
-            self._workspace.scheduler.question_open(),
-            self._index.open_snapshot(self._workspace.catalogue) as snapshot,
-        ):
+        with self._index.open_for_question(self._workspace.catalogue) as snapshot:
             selector = AnswerSelector(self._workspace, self._index, self._passages, self._question)
             retrieved = retrieve(self._workspace, self._index, snapshot, self._question)
             self._passages.blocks(retrieved.block_ids)  # read once and kept, for all that follows
@@ -259,6 +256,18 @@ def quoted_sentences(
             if (likely := draft.probability(one.share)) is not None:
                 passage = replace(passage, score=likely)
             yield QuotedSentence(passage, one.answer)
+
+
+def quotation_of(
+    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question
+) -> tuple[DraftAnswer, QuotedSentence | None]:
+    """What is decided about a question that is to be quoted for, and the best sentence, if there is any; nothing is
+    stored. Raises like `retrieve`."""
+    builder = builder.for_one_question()
+    with index.open_for_question(workspace.catalogue) as snapshot:
+        retrieved = retrieve(workspace, index, snapshot, question)
+        draft = AnswerSelector(workspace, index, builder, question).decide(retrieved)
+        return draft, next(quoted_sentences(builder, draft, draft.quotations[:1]), None)
 
 
 def store_answer(workspace: Workspace, answer: Answer, document_ids: Sequence[str]) -> None:

@@ -11,13 +11,12 @@ import torch
 from retrieval.engine.workspace import Workspace
 from retrieval.errors import InvalidRequest
 from retrieval.index.snapshot import MemoryIndex, scope_indices
-from retrieval.query.answer import quoted_sentences
+from retrieval.query.answer import quotation_of
 from retrieval.query.answer_generator import AnswerGenerator
-from retrieval.query.draft import AnswerSelector
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
-from retrieval.query.retrieve import retrieve, whole_scope
-from retrieval.types.answers import DEFAULT_POSITIONS, Answer, BlockEffect, PassageEffect, QuotedSentence
+from retrieval.query.retrieve import whole_scope
+from retrieval.types.answers import DEFAULT_POSITIONS, Answer, BlockEffect, PassageEffect
 from retrieval.types.records import Scope
 
 
@@ -35,10 +34,15 @@ def effect_of_passage(
         raise InvalidRequest(f"The answer has no passage {number}; they count from 0 to {len(answer.passages) - 1}.")
     blocks, quoted = set(answer.passages[number].block_ids), set(answer.quotation.passage.block_ids)
     blocks |= quoted if blocks & quoted else set()
-    _, with_it, _ = _quoted(workspace, index, builder, _question(answer))
-    found, without_it, sentence = _quoted(workspace, index, builder, _question(answer, tuple(sorted(blocks))))
+    left_out = tuple(sorted(blocks))
+    now, _ = quotation_of(workspace, index, builder, _question(answer))
+    without, sentence = quotation_of(workspace, index, builder, _question(answer, left_out))
+    sentence = None if without.outcome == "not_found" else sentence
     same = sentence is not None and sentence.passage.text == answer.quotation.passage.text
-    return PassageEffect(number, tuple(sorted(blocks)), found, same, sentence, with_it, without_it)
+    with_it, without_it = (
+        draft.probability(draft.quotations[0].share) if draft.quotations else None for draft in (now, without)
+    )
+    return PassageEffect(number, left_out, sentence is not None, same, sentence, with_it, without_it)
 
 
 def _question(answer: Answer, without: tuple[int, ...] = ()) -> Question:
@@ -52,23 +56,6 @@ def _question(answer: Answer, without: tuple[int, ...] = ()) -> Question:
         without=without,
         anyway=settings["anyway"],
     )
-
-
-def _quoted(
-    workspace: Workspace, index: MemoryIndex, builder: PassageBuilder, question: Question
-) -> tuple[bool, float | None, QuotedSentence | None]:
-    """Whether something is quoted, how likely the best sentence answers (None where nobody read), and the sentence."""
-    builder = builder.for_one_question()
-    workspace.loaded()
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = retrieve(workspace, index, snapshot, question)
-        left_out = snapshot.indices_of_blocks(question.without)
-        selector = AnswerSelector(workspace, index, builder, question)
-        draft = selector.decide(retrieved.over(retrieved.candidates.without(left_out)))
-        found = draft.outcome != "not_found"
-        likely = draft.probability(draft.quotations[0].share) if draft.quotations else None
-        sentence = next(quoted_sentences(builder, draft, draft.quotations[:1]), None) if found else None
-    return found and sentence is not None, likely, sentence
 
 
 def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, block_id: int) -> BlockEffect:
@@ -89,7 +76,7 @@ def effect_of_block(workspace: Workspace, index: MemoryIndex, answer: Answer, bl
         positions=settings.get("positions", DEFAULT_POSITIONS),
         scope=Scope.from_dict(settings["scope"]),
     )
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+    with index.open_for_question(workspace.catalogue) as snapshot:
         if settings.get("space") == "memory":
             candidates = whole_scope(snapshot, scope_indices(workspace, snapshot, question.scope))
             indices, memory = candidates.indices_C, candidates.memory

@@ -1,7 +1,6 @@
 """The features of sentences, of which a ranker weighs the sum: one named function each.
 
-A feature is known before a reader has read the sentences, or only after; `Ranker` (`model.reading.ranker`) names those
-that it weighs.
+`Ranker` (`model.reading.ranker`) names those that it weighs.
 
 Axes: S sentences, F features.
 """
@@ -13,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -108,14 +106,6 @@ class Sentences:
         return [other or (any(self.numbered) and not there) for other, there in zip(rows, self.numbered, strict=True)]
 
 
-@dataclass(frozen=True)
-class Feature:
-    name: str
-    stage: Literal["before", "after"]
-    of: Callable[[Sentences], Tensor]
-    """values_S, finite."""
-
-
 def late_interaction(sentences: Sentences) -> Tensor:
     """0..1: how well the keys of a sentence's tokens match the question."""
     return sentences.matches_S
@@ -175,30 +165,30 @@ def block_rank(sentences: Sentences) -> Tensor:
 
 
 def reader_logprob(sentences: Sentences) -> Tensor:
-    """Natural logarithm of the probability that the answer stands in a sentence, as its reader says."""
-    assert sentences.spans is not None, "weighed after reading"
+    """Natural logarithm of the probability that the answer stands in a sentence, as its reader says; 0 before one has
+    read."""
+    if sentences.spans is None:
+        return torch.zeros(len(sentences.items))
     return torch.tensor([span.probability for span in sentences.spans]).clamp_min(LEAST_PROBABILITY).log()
 
 
-FEATURES = {
-    feature.name: feature
-    for feature in (
-        Feature("late_interaction", "before", late_interaction),
-        Feature("name_match", "before", name_match),
-        Feature("later_version", "before", later_version),
-        Feature("term_overlap", "before", term_overlap),
-        Feature("of_other", "before", of_other),
-        Feature("in_named", "before", in_named),
-        Feature("length", "before", length),
-        Feature("block_rank", "before", block_rank),
-        Feature("reader_logprob", "after", reader_logprob),
+FEATURES: dict[str, Callable[[Sentences], Tensor]] = {
+    of.__name__: of
+    for of in (
+        late_interaction,
+        name_match,
+        later_version,
+        term_overlap,
+        of_other,
+        in_named,
+        length,
+        block_rank,
+        reader_logprob,
     )
 }
+"""values_S of each, finite, by name."""
 
 
 def feature_table(sentences: Sentences, names: Sequence[str]) -> Tensor:
-    """features_SF of these names, in their order; those that only reading gives are 0 where nothing was read."""
-    missing = torch.zeros(len(sentences.items))
-    known = [FEATURES[name] for name in names]
-    of = [each.of(sentences) if each.stage == "before" or sentences.spans is not None else missing for each in known]
-    return torch.stack(of, 1)
+    """features_SF of these names, in their order."""
+    return torch.stack([FEATURES[name](sentences) for name in names], 1)

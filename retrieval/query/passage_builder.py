@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from cachetools import LRUCache
 
@@ -22,50 +24,34 @@ from storage.errors import NotFound as NoRow
 from storage.records import Block, Document, Page
 
 _KEPT_CHARACTERS = 20_000_000
+_Text: TypeAlias = tuple[str, tuple[Page, ...]]
+"""Of a document, with its pages."""
 
 
 @dataclass(frozen=True)
 class _Source:
     document: Document
-    pages: tuple[Page, ...]
     text: str
-
-
-class _Texts:
-    """Text and pages of recently used documents, bounded in characters. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: LRUCache[str, tuple[str, tuple[Page, ...]]] = LRUCache(
-            _KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0])
-        )
-
-    def get(self, document_id: str) -> tuple[str, tuple[Page, ...]] | None:
-        with self._lock:
-            return self._kept.get(document_id)
-
-    def put(self, document_id: str, text: str, pages: tuple[Page, ...]) -> None:
-        with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
-            self._kept[document_id] = (text, pages)
-
-    def forget(self, document_ids: Sequence[str]) -> None:
-        with self._lock:
-            for document_id in document_ids:
-                self._kept.pop(document_id, None)
+    pages: tuple[Page, ...]
 
 
 class PassageBuilder:
     """Reads documents' text and pages, keeping recently used ones. Thread-safe."""
 
-    def __init__(self, catalogue: Catalogue, places: Path, kept: _Texts | None = None):
+    def __init__(self, catalogue: Catalogue, places: Path):
         """`places`: the folder where the places of characters are kept, by document."""
-        self._catalogue, self._places, self._kept = catalogue, places, kept or _Texts()
+        self._catalogue, self._places = catalogue, places
+        self._lock = threading.Lock()
+        # Bounded in characters.
+        self._kept: LRUCache[str, _Text] = LRUCache(_KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0]))
         self._seen: dict[str, Document] | None = None  # the rows of documents, for one question
         self._rows: dict[int, Block | None] | None = None  # those of blocks; None: it is gone
 
     def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
         """The same texts with another view of the catalogue, which is asked each time."""
-        return PassageBuilder(catalogue, self._places, self._kept)
+        builder = copy.copy(self)
+        builder._catalogue = catalogue
+        return builder
 
     def for_one_question(self) -> PassageBuilder:
         """The same, but the rows of a document and of a block are looked up only once."""
@@ -96,11 +82,13 @@ class PassageBuilder:
         for document_id in {present[0][1].document_id for present in found if present}:
             with suppress(NoRow):
                 sources[document_id] = self._source(document_id)
-        return [
-            self._placed(_passage(source, present, joined), source)
-            for present in found
-            if present and (source := sources.get(present[0][1].document_id)) is not None
-        ]
+        made = []
+        for present in found:
+            if present and (source := sources.get(present[0][1].document_id)) is not None:
+                rows = [block for _, block in present]
+                start, end = readable_span(source.text, rows[0].start, rows[-1].end)
+                made.append(self._passage(source, present, joined, start, end, _pages(source.pages, rows)))
+        return made
 
     def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
         """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
@@ -116,36 +104,52 @@ class PassageBuilder:
         text = source.text[start:end]
         start += len(text) - len(text.lstrip())
         end = start + len(text.strip())
-        passage = _passage(source, present, max)
-        pages = [page for page in source.pages if page.start < end and start < page.end]
-        on_pages = {page_of(page.number) for page in pages}
-        # A block may begin on the page before the sentence: what is shown of it is on the sentence's pages.
-        shown = tuple(
-            replace(block, boxes=tuple(box for box in block.boxes if box.page in on_pages)) for block in passage.blocks
+        return self._passage(source, present, max, start, end, _touched(source.pages, start, end))
+
+    def _passage(
+        self,
+        source: _Source,
+        found: Sequence[tuple[Hit, Block]],
+        joined: Callable[[Iterable[float]], float],
+        start: int,
+        end: int,
+        pages: Sequence[Page],
+    ) -> Passage:
+        """Characters start..end, on these pages: a block may begin on the page before a sentence, and what is shown of
+        it is on the sentence's. Boxes of cells are on no picture."""
+        place = cell_place(self._places, source.document, source.text, source.pages, start, end)
+        shown = set() if place else {page_of(page.number) for page in pages}
+        blocks = (
+            PassageBlock(
+                block.id,
+                _share(hit.score),
+                block.start,
+                block.end,
+                tuple(box for box in boxes_of(block) if box.page in shown),
+            )
+            for hit, block in found
         )
-        found = replace(
-            passage,
+        return Passage(
+            document_id=source.document.id,
+            source=source.document.source,
+            title=source.document.title,
+            pages=tuple(page_of(page.number) for page in pages),
+            page_labels=tuple(page.label for page in pages),
             start_index=start,
             end_index=end,
             text=source.text[start:end],
-            pages=tuple(page_of(page.number) for page in pages),
-            page_labels=tuple(page.label for page in pages),
-            blocks=shown,
-            place="",
+            score=_share(joined(hit.score for hit, _ in found)),
+            block_ids=tuple(block.id for _, block in found),
+            blocks=tuple(blocks),
+            total_pages=source.document.num_pages,
+            place=place,
         )
-        return self._placed(found, source)
-
-    def _placed(self, passage: Passage, source: _Source) -> Passage:
-        """With the cells that it stands in, where it stands in cells. Their boxes are on no picture."""
-        span = passage.start_index, passage.end_index
-        place = cell_place(self._places, source.document, source.text, source.pages, *span)
-        if not place:
-            return passage
-        return replace(passage, place=place, blocks=tuple(replace(block, boxes=()) for block in passage.blocks))
 
     def forget(self, document_ids: Sequence[str]) -> None:
         """Documents that were deleted or read again."""
-        self._kept.forget(document_ids)
+        with self._lock:
+            for document_id in document_ids:
+                self._kept.pop(document_id, None)
 
     def text(self, document_id: str) -> str:
         """Raises `storage.errors.NotFound`."""
@@ -158,13 +162,13 @@ class PassageBuilder:
 
     def _source(self, document_id: str) -> _Source:
         document = self._document(document_id)
-        kept = self._kept.get(document_id)
-        if kept is not None:
-            return _Source(document, kept[1], kept[0])
-        text = self._catalogue.extracted_text(document_id).text
-        pages = tuple(self._catalogue.pages(document_id))
-        self._kept.put(document_id, text, pages)
-        return _Source(document, pages, text)
+        with self._lock:
+            kept = self._kept.get(document_id)
+        if kept is None or len(kept[0]) != document.num_characters:  # another process has read it again
+            kept = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
+            with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
+                self._kept[document_id] = kept
+        return _Source(document, *kept)
 
     def _document(self, document_id: str) -> Document:
         if self._seen is None:  # always fresh: titles change, and so does who may read it
@@ -174,39 +178,17 @@ class PassageBuilder:
         return self._seen[document_id]
 
 
-def _passage(
-    source: _Source, found: Sequence[tuple[Hit, Block]], joined: Callable[[Iterable[float]], float]
-) -> Passage:
-    first, last = found[0][1], found[-1][1]
-    start, end = readable_span(source.text, first.start, last.end)
-    blocks = tuple(
-        PassageBlock(block.id, _share(hit.score), block.start, block.end, boxes_of(block)) for hit, block in found
-    )
-    pages = _pages(source.pages, blocks)
-    return Passage(
-        document_id=source.document.id,
-        source=source.document.source,
-        title=source.document.title,
-        pages=tuple(page_of(page.number) for page in pages),
-        page_labels=tuple(page.label for page in pages),
-        start_index=start,
-        end_index=end,
-        text=source.text[start:end],
-        score=_share(joined(hit.score for hit, _ in found)),
-        block_ids=tuple(block.id for _, block in found),
-        blocks=blocks,
-        total_pages=source.document.num_pages,
-    )
-
-
-def _pages(pages: Sequence[Page], blocks: Sequence[PassageBlock]) -> list[Page]:
+def _pages(pages: Sequence[Page], blocks: Sequence[Block]) -> list[Page]:
     """Pages that the blocks stand on: those of their boxes, or where there are none, those of their characters."""
-    boxed = {box.page for block in blocks for box in block.boxes}
+    boxed = {number for block in blocks for number, *_ in block.boxes}
     if boxed:
-        return [page for page in pages if page_of(page.number) in boxed]
-    start, end = blocks[0].start, blocks[-1].end
-    touched = [page for page in pages if page.start < end and start < page.end]
-    return touched or list(pages[:1])
+        return [page for page in pages if page.number in boxed]
+    return _touched(pages, blocks[0].start, blocks[-1].end) or list(pages[:1])
+
+
+def _touched(pages: Sequence[Page], start: int, end: int) -> list[Page]:
+    """Pages that hold some of these characters."""
+    return [page for page in pages if page.start < end and start < page.end]
 
 
 def _share(score: float) -> float:

@@ -53,7 +53,6 @@ _Choice = tuple[int, int, int]
 def sentences_of(
     quotable: QuotableBlocks,
     matches_QCL: Tensor,
-    text_of: Mapping[str, str],
     *,
     asked: QuestionTerms,
     read: Read | None,
@@ -64,17 +63,15 @@ def sentences_of(
 ) -> Sentences:
     """What may be quoted, matched with the question, and read with it where there is a reader. `rank_C`: places of the
     blocks in the search; `block`, `unmatched`: see `Sentences`."""
-    items = quotable.sentences(text_of)
+    items, texts = quotable.sentences(), quotable.texts
     documents = [quotable.document_of(each) for each in items]
     if not items:
         return Sentences(asked, (), (), torch.zeros(0))
     matches_S = score(BySentence([each.places for each in items], matches_QCL.shape[2])(matches_QCL))
-    spans, p_none = _read(quotable, read, items, text_of, title_of) if read is not None else (None, None)
-    names = [f"{title_of.get(one, '')} {text_of[one][:_HEAD] if one in text_of else ''}" for one in documents]
+    spans, p_none = _read(quotable, read, items, title_of) if read is not None else (None, None)
+    names = [f"{title_of.get(one, '')} {texts[one][:_HEAD]}" for one in documents]
     ranks = [min(rank_C[each.places[0][0]], rank_C[each.places[-1][0]]) for each in items] if rank_C else ()
-    return Sentences(
-        asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, title_of, text_of
-    )
+    return Sentences(asked, items, documents, matches_S, spans, names, p_none, ranks, block, unmatched, title_of, texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +161,7 @@ def quote_best(scored: ScoredSentences, count: int) -> list[Quotation]:
 
 
 def _read(
-    quotable: QuotableBlocks,
-    read: Read,
-    items: Sequence[Sentence],
-    text_of: Mapping[str, str],
-    title_of: Mapping[str, str],
+    quotable: QuotableBlocks, read: Read, items: Sequence[Sentence], title_of: Mapping[str, str]
 ) -> tuple[list[FoundSpan], float]:
     """Every sentence's probability and answer span, in characters of its document, and the probability of none; a run
     is a passage."""
@@ -177,7 +170,7 @@ def _read(
     for group in runs:
         document_id, start = quotable.document_of(group[0]), group[0].start
         borders = [(each.start - start, each.stop - start) for each in group]
-        text = text_of[document_id][start : group[-1].stop] if document_id in text_of else ""
+        text = quotable.texts[document_id][start : group[-1].stop]
         passages.append(ReadPassage(title_of.get(document_id, ""), half_width(text), borders))
     reading = read(passages)
     found = [
@@ -273,8 +266,8 @@ def quotable_blocks(workspace: Workspace, passages: PassageBuilder, candidates: 
     """Those candidates that may be quoted."""
     ids, may_be_quoted = candidates.block_ids, candidates.quotable_C.tolist()
     rows = passages.blocks(id_ for id_, may in zip(ids, may_be_quoted, strict=True) if may)
-    model = workspace.opened.model
-    return QuotableBlocks(model, [rows.get(block_id) for block_id in ids], passages.text)
+    texts = {document_id: passages.text(document_id) for document_id in {row.document_id for row in rows.values()}}
+    return QuotableBlocks(workspace.opened.model, [rows.get(block_id) for block_id in ids], texts)
 
 
 def candidate_sentences(
@@ -287,8 +280,7 @@ def candidate_sentences(
     read: Read | None,
 ) -> Sentences:
     """`sentences_of` the candidates, for models that rank by tokens. Takes its own slots at the model."""
-    text_of = {document_id: passages.text(document_id) for document_id in set(candidates.document_ids)}
-    title_of = {document_id: passages.name(document_id) for document_id in text_of}
+    title_of = {document_id: passages.name(document_id) for document_id in quotable.texts}
     with naming_damage(index), workspace.scheduler.for_question():
         assert found.matches is not None, "tokens rank"
         titles_QC = found.titles.of(candidates.document_ids)
@@ -296,7 +288,6 @@ def candidate_sentences(
     return sentences_of(
         quotable,
         matches_QCL,
-        text_of,
         asked=found.question.asked,
         read=read,
         title_of=title_of,

@@ -30,6 +30,7 @@ from retrieval.query.passage_spans import Hit
 from retrieval.query.question import Question
 from retrieval.query.search import SearchResult, find_blocks, hits_of
 from retrieval.types.answers import Space
+from retrieval.types.writer import Turn
 
 CANDIDATES_PER_PASSAGE = 4
 MORE_READ = 0.5
@@ -113,10 +114,6 @@ class Retrieved:
         ids: list[int] = self.candidates.snapshot.blocks.ids_N[indices.numpy()].tolist()
         return ids
 
-    def over(self, candidates: Candidates) -> Retrieved:
-        """The same over other candidates."""
-        return replace(self, candidates=candidates, answerable=self.answerable and len(candidates) > 0)
-
 
 def retrieve(
     workspace: Workspace,
@@ -140,6 +137,8 @@ def retrieve(
         candidates = choose_candidates(
             snapshot, found, config, question.k, whole_sentences=quote and config.quotes_sentences
         )
+    if question.without:  # they may be neighbours of blocks found
+        candidates = candidates.without(snapshot.indices_of_blocks(question.without))
     ranker = workspace.opened.ranker
     sure = is_answerable(ranker.decision, found.confidence, found.in_scope, by_tokens=config.ranks_by_tokens)
     weighs = ranker.weighs_reading and quote and config.quotes_sentences
@@ -148,12 +147,17 @@ def retrieve(
     return Retrieved(standalone, found, candidates, quote, answerable, sure, forced, finished_at)
 
 
+def earlier_turns(workspace: Workspace, question: Question, most: int) -> list[Turn]:
+    """The conversation's last turns, oldest first; at most so many of a stored one."""
+    if question.conversation_id is None:
+        return list(question.earlier)
+    heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=most)
+    return [Turn(head.question, head.text) for head in reversed(heads)]
+
+
 def earlier_questions(workspace: Workspace, question: Question) -> list[str]:
     """The conversation's last questions, oldest first."""
-    if question.conversation_id is None:
-        return [turn.question for turn in question.earlier]
-    heads = workspace.catalogue.answers(conversation_id=question.conversation_id, limit=TURNS)
-    return [head.question for head in reversed(heads)]
+    return [turn.question for turn in earlier_turns(workspace, question, TURNS)]
 
 
 def chooses_from_all(model: LandmarkModel, blocks: int) -> bool:

@@ -286,7 +286,7 @@ def search(
     as typed come first, if they are few."""
     check_count(k)
     passages = passages.for_one_question()
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+    with index.open_for_question(workspace.catalogue) as snapshot:
         with naming_damage(index):
             found = find_blocks(workspace, snapshot, query, _BLOCKS_PER_PASSAGE * k, scope)
         indices_C, scores_C = with_exact(workspace, snapshot, query, found, scope)

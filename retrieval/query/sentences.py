@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -55,14 +55,6 @@ class Quotation:
 
 
 @dataclass(frozen=True)
-class PlacedBlock:
-    start: int
-    end: int
-    token_ends: list[int]
-    """Character of the document behind each token."""
-
-
-@dataclass(frozen=True)
 class Sentence:
     """`places`: its tokens; `run`: the first block of its run; `start`, `stop`: characters of the document; `end`: of
     the list that it introduces, which is quoted behind it."""
@@ -80,47 +72,13 @@ class Sentence:
         return self.end > self.stop
 
 
-def sentences_of_run(
-    placed: Sequence[PlacedBlock], run: Sequence[int], text: str, *, whole: bool
-) -> Iterator[Sentence]:
-    first, last = placed[0].start, placed[-1].end
-    # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
-    low, high = max(0, first - 200), min(len(text), last + 200)
-    for start, stop in sentence_borders(text, low, high):
-        at_a_border = start > low or low == 0
-        if whole and (start < first or stop > last or not at_a_border):
-            continue
-        places = _tokens_within(placed, run, start, stop)
-        if places:
-            end = continuation_end(text, start, stop, last)
-            start, stop = max(start, first), min(stop, last)
-            yield Sentence(places, text[start:stop], run[0], start, stop, max(stop, end))
-
-
-def _tokens_within(placed: Sequence[PlacedBlock], run: Sequence[int], start: int, stop: int) -> list[TokenPlace]:
-    """Tokens that hold characters of a span."""
-    found: list[TokenPlace] = []
-    for index, block in zip(run, placed, strict=True):
-        ends = block.token_ends
-        first = bisect_right(ends, start)
-        last = bisect_left(ends, stop) + 1 if block.start < stop else 0  # tokens that begin before `stop`
-        found.extend((index, row) for row in range(first, min(last, len(ends))))
-    return found
-
-
 class QuotableBlocks:
     """The candidate blocks of one question that may be quoted, by their number among the candidates: their sentences,
     the characters of their tokens, and what is quoted."""
 
-    def __init__(
-        self,
-        model: LandmarkModel,
-        blocks: Sequence[Block | None],
-        text_of: Callable[[str], str] | None = None,
-    ):
-        """`text_of`: the text of a document by id."""
-        self._model, self._blocks = model, blocks
-        self._text_of = text_of or (lambda _: "")
+    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None], texts: Mapping[str, str]):
+        """`texts`: of the blocks' documents, by id."""
+        self._model, self._blocks, self.texts = model, blocks, texts
         self._token_ends: dict[int, list[int]] = {}
         number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
         self._next = [None if b is None else number.get((b.document_id, b.ordinal + 1)) for b in blocks]
@@ -159,7 +117,7 @@ class QuotableBlocks:
         """For each token of a block, the character of the document behind it."""
         if index not in self._token_ends:
             block = self._of(index)
-            text = "" if self._model.is_causal_lm else self._text_of(block.document_id)
+            text = "" if self._model.is_causal_lm else self.texts[block.document_id]
             self._token_ends[index] = self._model.token_ends(block.tokens, text, block.start, block.end)
         return self._token_ends[index]
 
@@ -169,28 +127,46 @@ class QuotableBlocks:
         if quotation.start == quotation.stop:
             return
         document_id = self._of(quotation.run).document_id
-        text, (first, last), limit = self._text_of(document_id), quotation.answer, quotation.start + most
+        text, (first, last), limit = self.texts[document_id], quotation.answer, quotation.start + most
         ends = [match.end() for match in _WORD.finditer(text, quotation.start, quotation.stop)]
         stop = max((end for end in ends if end <= limit), default=min(limit, quotation.stop))
         borders = sorted({quotation.start, stop, *(at for at in (*ends, first, last) if quotation.start < at < stop)})
         for begin, end in pairwise(borders):
             yield text[begin:end], (document_id, begin, end), first <= begin < last
 
-    def sentences(self, text_of: Mapping[str, str]) -> list[Sentence]:
+    def sentences(self) -> list[Sentence]:
         """Sentences that lie whole in a run of neighbouring blocks.
 
         Where none does (a sentence is longer than the run), the parts that lie there.
         """
-        return self._found(text_of, whole=True) or self._found(text_of, whole=False)
+        return self._found(whole=True) or self._found(whole=False)
 
-    def _found(self, text_of: Mapping[str, str], *, whole: bool) -> list[Sentence]:
-        return [
-            sentence
-            for run in self._runs()
-            for sentence in sentences_of_run(
-                [self._placed(index) for index in run], run, self.text(run, text_of), whole=whole
-            )
-        ]
+    def _found(self, *, whole: bool) -> list[Sentence]:
+        return [sentence for run in self._runs() for sentence in self._of_run(run, whole=whole)]
+
+    def _of_run(self, run: Sequence[int], *, whole: bool) -> Iterator[Sentence]:
+        text, first, last = self.texts[self._of(run[0]).document_id], self._of(run[0]).start, self._of(run[-1]).end
+        # A sentence that begins before the run or ends behind it is not whole: look a little beyond both ends.
+        low, high = max(0, first - 200), min(len(text), last + 200)
+        for start, stop in sentence_borders(text, low, high):
+            at_a_border = start > low or low == 0
+            if whole and (start < first or stop > last or not at_a_border):
+                continue
+            places = self._tokens_within(run, start, stop)
+            if places:
+                end = continuation_end(text, start, stop, last)
+                start, stop = max(start, first), min(stop, last)
+                yield Sentence(places, text[start:stop], run[0], start, stop, max(stop, end))
+
+    def _tokens_within(self, run: Sequence[int], start: int, stop: int) -> list[TokenPlace]:
+        """Tokens that hold characters of a span."""
+        found: list[TokenPlace] = []
+        for index in run:
+            ends = self._ends(index)
+            first = bisect_right(ends, start)
+            last = bisect_left(ends, stop) + 1 if self._of(index).start < stop else 0  # tokens that begin before `stop`
+            found.extend((index, row) for row in range(first, min(last, len(ends))))
+        return found
 
     def _runs(self) -> list[list[int]]:
         """Candidates that continue each other in their document."""
@@ -205,13 +181,6 @@ class QuotableBlocks:
                 following = self._next[following]
             runs.append(run)
         return runs
-
-    def text(self, run: Sequence[int], text_of: Mapping[str, str]) -> str:
-        return text_of.get(self._of(run[0]).document_id) or ""
-
-    def _placed(self, index: int) -> PlacedBlock:
-        block = self._of(index)
-        return PlacedBlock(block.start, block.end, self._ends(index))
 
 
 class BySentence:

@@ -16,6 +16,7 @@ from retrieval.index.snapshot import scope_documents
 from retrieval.suggestions.questions import describe, keep, kept, ranked_candidates
 from retrieval.types.records import Description, Document, Scope, Suggestion
 from retrieval.view import View
+from storage.errors import NotFound as NoRow
 
 log = logging.getLogger("cairn.suggestions")
 
@@ -85,6 +86,8 @@ class Descriptions:
                 continue
             try:
                 self._make(document)
+            except NoRow:
+                log.info("%s was deleted while it was described", document.source)
             except CairnError as error:
                 log.warning("%s has no description: %s", document.source, error)
                 self._tally.failed.add(document.id)

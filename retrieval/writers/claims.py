@@ -18,20 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from model.scoring.sentences import sentence_borders
 from retrieval.engine.workspace import Workspace
 from retrieval.index.blocks import MemorySnapshot
 from retrieval.index.snapshot import MemoryIndex, naming_damage
-from retrieval.query.answer import quoted_sentences
-from retrieval.query.draft import AnswerSelector
+from retrieval.query.answer import quotation_of
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.passage_spans import Hit, join_neighbours
 from retrieval.query.question import Question
 from retrieval.query.rank import candidate_sentences, quotable_blocks, quote_best, score_sentences
-from retrieval.query.retrieve import choose_candidates, retrieve
+from retrieval.query.retrieve import choose_candidates
 from retrieval.query.search import find_blocks, hits_of
 from retrieval.types.answers import Citation, Claim, Outcome, Passage, QuotedSentence, Verdict
 from retrieval.types.records import Scope
@@ -114,7 +112,7 @@ class ClaimChecker:
         """All claims of an answer over `passages`; and these passages, with further sentences that support a claim.
         Cancelled: the claims so far."""
         shown, claims = list(passages), []
-        with self._opened() as snapshot:
+        with self._index.open_for_question(self._workspace.catalogue) as snapshot:
             for start, end, text in claims_of(answer):
                 if cancelled():
                     break
@@ -129,16 +127,8 @@ class ClaimChecker:
 
     def support(self, claim: str) -> Support | None:
         """The best support for one sentence; None without any."""
-        with self._opened() as snapshot:
+        with self._index.open_for_question(self._workspace.catalogue) as snapshot:
             return self._best_support(snapshot, claim, ())
-
-    @contextmanager
-    def _opened(self) -> Iterator[MemorySnapshot]:
-        with (
-            self._workspace.scheduler.question_open(),
-            self._index.open_snapshot(self._workspace.catalogue) as snapshot,
-        ):
-            yield snapshot
 
     def _best_support(self, snapshot: MemorySnapshot, claim: str, cited: Sequence[Passage]) -> Support | None:
         words = content_words(claim)
@@ -234,11 +224,7 @@ def search_quotation(
     if not workspace.loaded().model.config.quotes_sentences:
         return None
     alone = replace(question, text=asked, quote=True, conversation_id=None, earlier=())
-    builder = builder.for_one_question()
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
-        retrieved = retrieve(workspace, index, snapshot, alone)
-        draft = AnswerSelector(workspace, index, builder, alone).decide(retrieved)
-        sentence = next(quoted_sentences(builder, draft, draft.quotations[:1]), None)
+    draft, sentence = quotation_of(workspace, index, builder, alone)
     if sentence is None or draft.outcome == "not_found":
         return SearchQuotation(None, "not_found")
     return SearchQuotation(sentence, draft.outcome)

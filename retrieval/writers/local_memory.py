@@ -52,11 +52,6 @@ def files_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
     return found
 
 
-def stored_bytes(home: Path) -> int:
-    """Bytes that all writers keep in a library's home."""
-    return sum(state.st_size for _, state in files_below(home / WRITER_FOLDER))
-
-
 logger = logging.getLogger(__name__)
 
 TOKENS_PER_BLOCK = 64

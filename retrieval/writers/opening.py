@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from retrieval.engine.workspace import WRITER_FOLDER
 from retrieval.errors import CairnError, WriterError
 from retrieval.types.serialisation import Record
 from retrieval.types.writer import Writer, WriterPassage, WriterRequest
+from storage.trash import size_of
 
 
 class CurrentWriter:
@@ -85,13 +87,12 @@ def writer_report(writer: Writer, home: Path) -> tuple[dict[str, Any], list[str]
     processor.
     """
     from retrieval.writers.local import LocalWriter, reuse_check_of  # the model's libraries take seconds to import
-    from retrieval.writers.local_memory import stored_bytes
 
     report: dict[str, Any] = {
         "name": writer.name,
         "kind": writer.kind,
         "leaves_machine": writer.leaves_machine,
-        "stored_bytes": stored_bytes(home),
+        "stored_bytes": size_of(home / WRITER_FOLDER),
     }
     if not isinstance(writer, LocalWriter):
         return report, []

@@ -108,7 +108,7 @@ def find_passages(
 ) -> tuple[tuple[Passage, ...], float]:
     """The `count` best segments for a question, the best first, and the confidence as in `query.search.SearchResult`;
     fewer where the scope holds fewer. The one of `with_sentence` is among them. Raises as `query.search.search`."""
-    with workspace.scheduler.question_open(), index.open_snapshot(workspace.catalogue) as snapshot:
+    with index.open_for_question(workspace.catalogue) as snapshot:
         with naming_damage(index):
             found = find_blocks(workspace, snapshot, text, _BLOCKS_PER_SEGMENT * count, scope)
         hits = hits_of(snapshot, found.indices_C, found.scores_C)
@@ -200,5 +200,5 @@ def prefetch(
                 writer.prefetch([passage])
     except NoRow:
         logger.info("document %s was deleted while the writer read it", document_id)
-    except CairnError as error:
+    except (CairnError, RuntimeError, MemoryError) as error:  # a GPU may be full, too
         logger.warning("the writer did not prefetch document %s: %s", document_id, error)

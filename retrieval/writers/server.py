@@ -265,7 +265,7 @@ class ServerWriter:
     def _chosen_model(self, client: openai.OpenAI) -> str:
         """The one that the address names, else the only one there is."""
         if not self._model:
-            names = [str(model.id) for model in client.models.list().data]
+            names = [str(model.id) for model in client.models.list().data or ()]  # Ollama without models sends null
             if len(names) != 1:
                 listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
                 example = f"{self._url}#{(names or ['model'])[0]}"

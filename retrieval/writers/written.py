@@ -25,6 +25,7 @@ from retrieval.index.terms import function_words
 from retrieval.query.answer import store_answer
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.question import Question
+from retrieval.query.retrieve import earlier_turns
 from retrieval.types.answers import (
     NOTHING_FOUND,
     Answer,
@@ -40,7 +41,7 @@ from retrieval.types.answers import (
     WriterUse,
 )
 from retrieval.types.records import Scope
-from retrieval.types.writer import Turn, Writer, WriterRequest, WriterToken, Written
+from retrieval.types.writer import Writer, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import citations_in
 from retrieval.writers.claims import ClaimChecker, SearchQuotation, is_supported, search_quotation, without_unfinished
 from retrieval.writers.output_filter import filtered, refuses, without_repetition
@@ -201,7 +202,8 @@ class WrittenAnswerer:
         self._question.policy()  # an invalid request is refused before anything is loaded
         draft, asked = _Draft(), self._question.text.strip()
         try:
-            asked = standalone_question(self._writer, asked, self._earlier(), cancelled)
+            earlier = earlier_turns(self._workspace, self._question, TURNS)
+            asked = standalone_question(self._writer, asked, earlier, cancelled)
         except WriterError as error:
             draft.problem = str(error)
         question = self._look_up(asked, draft, cancelled)
@@ -227,13 +229,6 @@ class WrittenAnswerer:
         sentence = by_search.quotation.passage if by_search and by_search.quotation else None
         found, confidence = find_passages(*parts, asked, budget.passages, scope, with_sentence=sentence)
         return _Asked(asked, found, confidence, by_search, budget, False)
-
-    def _earlier(self) -> list[Turn]:
-        """The conversation's last turns, oldest first."""
-        if self._question.conversation_id is None:
-            return list(self._question.earlier)
-        heads = self._workspace.catalogue.answers(conversation_id=self._question.conversation_id, limit=TURNS)
-        return [Turn(head.question, head.text) for head in reversed(heads)]
 
     def _steps(self, asked: _Asked, cancelled: Callable[[], bool]) -> Generator[Progress | WriterToken, None, Written]:
         passages, most = writer_passages(asked.passages), self._question.max_tokens

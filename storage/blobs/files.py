@@ -114,7 +114,11 @@ class FileBlobs:
         """Nothing to do: the file is next to its place already."""
 
     def settle(self, staged: Path, name: str) -> None:
-        os.rename(staged, self._path(name))
+        try:
+            os.rename(staged, self._path(name))
+        except FileNotFoundError:
+            if not self._path(name).exists():
+                raise
         sync_folder(self._path(name).parent)
 
     def replace(self, name: str, contents: bytes) -> None:

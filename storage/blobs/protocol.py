@@ -75,8 +75,8 @@ class Blobs(Protocol):
         """Upload a staged file if the store is a bucket; called before its row is committed."""
 
     def settle(self, staged: Path, name: str) -> None:
-        """Called after the row is committed: gives the staged file its name. `FileNotFoundError` if it was deleted
-        since."""
+        """Called after the row is committed: gives the staged file its name, unless another process has, which wanted
+        to read it. `FileNotFoundError` if it was deleted since."""
 
     def replace(self, name: str, contents: bytes) -> None:
         """Write a copy that can be made again. It is seen whole or not at all, but may be lost in a power failure."""

@@ -159,6 +159,10 @@ def test_a_served_library_gives_what_the_local_one_gives(filled, server):
     assert "secret" not in repr(remote) and "secret" not in remote.model_dump_json()
 
 
+def test_a_token_that_was_read_from_a_file_may_end_with_its_line(server):
+    assert RemoteLandmarkRetriever(url=server, token="secret\n", k=1).invoke("fox")
+
+
 def test_a_served_library_that_refuses_or_is_gone_says_so(server):
     with pytest.raises(CairnError, match="401.*Sign in"):
         RemoteLandmarkRetriever(url=server, token="wrong").invoke("fox")

@@ -11,6 +11,7 @@ from retrieval.errors import DeletedMeanwhile, InvalidRequest, NotFound
 from retrieval.index import snapshot as snapshots
 from retrieval.types.answers import NOTHING_FOUND, Answer, AnswerToken
 from retrieval.types.records import Scope
+from storage.records import Page
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask, substance
 from tests.tiny_model import calibrated, tiny_model
 
@@ -283,6 +284,23 @@ def test_leaving_a_block_out_changes_the_answers_likelihood_by_what_it_gave(libr
     assert effect.delta != 0
     with pytest.raises(InvalidRequest, match="not among"):
         library.answers.effect_of_block(answer.id, 10**9)
+
+
+def test_an_effect_within_a_collection_that_is_gone_is_refused(library, three):
+    shelf = library.collections.create("Animals")
+    library.documents.move(three["whale"], shelf.id)
+    answer = ask(library, "What do whales do?", k=3, within=Scope(collection_ids=(shelf.id,)))
+    library.collections.delete(shelf.id)
+    with pytest.raises(NotFound, match="collection"):
+        library.answers.effect_of_block(answer.id, answer.passages[0].block_ids[0])
+
+
+def test_a_document_that_another_process_read_again_is_shown_as_it_is_now(library, three):
+    assert library.documents.read(three["fox"])[0].text in FOX
+    text = "Another text."
+    pages = [Page(0, "", 0.0, 0.0, 0, len(text))]
+    library.view.catalogue.save_extracted(three["fox"], text=text, pages_read=pages)
+    assert library.documents.read(three["fox"])[0].text == text
 
 
 def test_a_cancelled_answer_ends_with_what_there_is(library, three):

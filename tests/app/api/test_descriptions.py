@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,11 +12,16 @@ from fastapi.testclient import TestClient
 from app.work import JobRunner
 from retrieval.errors import PermissionDenied
 from retrieval.library import Library
+from retrieval.suggestions import answered
+from retrieval.suggestions.descriptions import Descriptions
+from retrieval.suggestions.questions import Candidate
 from retrieval.types.answers import Answer
 from retrieval.types.records import Scope
+from retrieval.view import View
 from storage.records import Principal
 from tests.app.cli_client import Commands, cairn
 from tests.app.small_library import RESERVOIR, WALKS
+from tests.waiting import until
 
 
 def test_every_suggested_question_is_answered_by_its_document_and_surely(library: Library) -> None:
@@ -60,6 +66,32 @@ def test_a_server_with_nothing_to_read_describes_what_it_holds(library: Library)
                 break
             runner._stopping.wait(0.05)
     assert len(library.descriptions.made_for(library.documents.list())) == 2
+
+
+def test_what_is_deleted_while_it_is_described_is_passed_over(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deleted_first(view: View, document_id: str, found: Sequence[Candidate]) -> list[str]:
+        library.documents.delete([document_id])
+        return best_questions(view, document_id, found)
+
+    best_questions = answered.best_questions
+    monkeypatch.setattr(answered, "best_questions", deleted_first)
+    while library.descriptions.make_next():
+        pass
+    assert library.documents.list() == []
+
+
+def test_a_description_that_fails_does_not_end_the_reading_of_documents(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_once(self: Descriptions) -> bool:
+        monkeypatch.undo()
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(Descriptions, "make_next", fails_once)
+    with JobRunner(library, idle_seconds=0.02, pause_seconds=0.02):
+        until(lambda: library.descriptions.num_made == 2)
 
 
 def test_descriptions_go_with_their_documents_and_are_made_by_the_library_only(library: Library) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from retrieval.bundles import exporting
 from retrieval.errors import ForeignBundle, InvalidRequest
 from retrieval.ingest import shard_writer
 from retrieval.library import Library
 from retrieval.types.records import FolderReport, FollowOptions
 from storage.bundle import MANIFEST, BadBundle
+from storage.errors import NotFound as NoRow
 from storage.records import Principal
 from tests.retrieval.conftest import SHARD_BYTES, OpenLibrary, add, ask, prose
 from tests.tiny_model import tiny_model
@@ -126,6 +128,20 @@ def test_a_user_exports_and_imports_what_is_theirs(open_library, tmp_path, write
     (arrived,) = ben.bundles.import_from(tmp_path / "ann.cairn")
     assert (arrived.status, ben.documents.get(arrived.document_id).owner) == ("imported", "ben")
     assert len(ann.documents.list()) == len(ben.documents.list()) == 1
+
+
+def test_what_is_deleted_while_it_is_exported_is_not_counted(library, three, tmp_path, monkeypatch):
+    def deleted(catalogue, document, *rest):
+        if document.id == three["fox"]:
+            raise NoRow("document", document.id)
+        return rows_of(catalogue, document, *rest)
+
+    rows_of = exporting._rows
+    monkeypatch.setattr(exporting, "_rows", deleted)
+    exported = library.bundles.export_to(tmp_path / "two.cairn")
+    stays = [one for one in library.documents.list() if one.id != three["fox"]]
+    assert (exported.documents, exported.blocks) == (2, sum(one.blocks for one in stays))
+    assert [source for source, _ in exported.left_out] == [library.documents.get(three["fox"]).source]
 
 
 @pytest.mark.files_only

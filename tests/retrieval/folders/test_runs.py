@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from retrieval.documents import Documents
-from retrieval.errors import InvalidRequest
+from retrieval.errors import InvalidRequest, NotFound
 from retrieval.folders import sync as folder_run
 from retrieval.library import Library
 from retrieval.types.records import FileChange, FolderReport, FollowOptions
@@ -256,6 +257,29 @@ def test_a_subfolder_that_cannot_be_listed_deletes_nothing(follow, folder):
     follow()
     (folder / "deep").chmod(0o700)
     assert len(follow.sources) == 3
+
+
+def test_a_file_that_cannot_be_looked_at_keeps_its_document(follow, folder, monkeypatch):
+    def refused(path: Path) -> os.stat_result:
+        if path == folder / "b.txt":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return lstat(path)
+
+    lstat = Path.lstat
+    monkeypatch.setattr(Path, "lstat", refused)
+    found = follow()
+    assert found["b.txt"].change == "skipped" and "Input/output error" in found["b.txt"].reason
+    assert len(follow.sources) == 3
+
+
+def test_a_file_from_before_1970_is_read(follow, folder):
+    write(folder, "old.txt", prose(7, 50), at=-86_400)
+    assert follow()["old.txt"].change == "added"
+
+
+def test_a_folder_that_is_not_followed_is_not_found(library):
+    with pytest.raises(NotFound, match="folder"):
+        list(library.folders.run("nowhere"))
 
 
 def test_a_new_reading_stays_in_the_collection_of_the_old_one(follow, folder):

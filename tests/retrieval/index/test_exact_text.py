@@ -19,6 +19,7 @@ from tests.retrieval.conftest import FOX
         ("line two", "line\n  two", "line\n  two"),
         ("office", "the o\ufb03ce", "o\ufb03ce"),
         ("strasse", "Lange Straße 4", "Straße"),
+        ("straße", "LANGE STRAẞE 4", "STRAẞE"),
         ("AB-12", "code ＡＢ-１２ here", "ＡＢ-１２"),
         ("invoice", "in\u00advoice", "in\u00advoice"),
         ("4711", "no 47\u200b11.", "47\u200b11"),

@@ -34,7 +34,7 @@ class WrittenLandmarks:
 
 
 def written(path, index) -> LandmarkFile:
-    snapshot, none = index.snapshot(), np.zeros(index.num_blocks)
+    snapshot, none = index.snapshot(), np.zeros(len(index.ids))
     landmarks = torch.stack([snapshot.landmarks(layer).transpose(0, 1) for layer in LAYERS], 1).flatten(1)
     names = ("shard", "row", "length", "document", "ordinal", "shard_ids", "shard_first", "shard_blocks")
     tables = {"ids": index.ids} | {name: none for name in names}

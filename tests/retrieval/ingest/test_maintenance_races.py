@@ -91,6 +91,18 @@ def test_gc_leaves_an_original_that_is_being_handed_in(library, write, open_libr
     assert listed == ([], []) and library.jobs.run(job.id).state == "done"
 
 
+def test_a_worker_may_read_a_file_before_it_has_its_name(library, write, monkeypatch):
+    def add_and_read(self, *args, **kwargs):
+        submitted = add_document(self, *args, **kwargs)
+        assert library.documents.original(submitted.document.id).read_text() == RAIN
+        return submitted
+
+    add_document = Catalogue.add_document
+    monkeypatch.setattr(Catalogue, "add_document", add_and_read)
+    job = library.documents.submit(write("a.txt", RAIN))
+    assert library.jobs.run(job.id).state == "done"
+
+
 def test_gc_leaves_what_another_machine_is_handing_in_until_it_was_silent_for_an_hour(library, write, monkeypatch):
     pause = Pause(monkeypatch, Catalogue, "add_document")
     monkeypatch.setattr(workers, "this_machine", lambda: "machine-a")

@@ -26,11 +26,10 @@ RANKER = Ranker(decision=Decision(none={"constant": -9.0}, right={"reader_logpro
 def quoted(text: str, count: int = 1, **probabilities: float) -> list[str]:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, text)
-    quotable = QuotableBlocks(model, blocks)
+    quotable = QuotableBlocks(model, blocks, {"d": text})
     found = best_sentences(
         quotable,
         torch.zeros(1, len(blocks), 16),
-        {"d": text},
         read=reading_of(**probabilities),
         count=count,
         ranker=RANKER,
@@ -62,9 +61,9 @@ def test_another_stands_with_what_is_around_it_over_blank_lines_too():
 def test_the_words_that_answer_stay_marked():
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quotable = QuotableBlocks(model, blocks)
+    quotable = QuotableBlocks(model, blocks, {"d": TEXT})
     matches_QCL, read = torch.zeros(1, len(blocks), 16), reading_of(road=0.4)
-    (found,) = best_sentences(quotable, matches_QCL, {"d": TEXT}, read=read, ranker=RANKER)
+    (found,) = best_sentences(quotable, matches_QCL, read=read, ranker=RANKER)
     assert TEXT[slice(*found.answer)] == "road"
 
 
@@ -125,7 +124,7 @@ def test_a_reader_is_given_plain_letters_for_full_width_ones():
 
     model, text = tiny_model(block_size=16), "The belt ＣＶ－４４ has ３８ Ｎｍ."
     blocks = blocks_of(model, text)
-    found = best_sentences(QuotableBlocks(model, blocks), torch.zeros(1, len(blocks), 16), {"d": text}, read=read)
+    found = best_sentences(QuotableBlocks(model, blocks, {"d": text}), torch.zeros(1, len(blocks), 16), read=read)
     assert texts == ["The belt CV-44 has 38 Nm."] and found
 
 

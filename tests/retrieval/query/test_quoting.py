@@ -27,10 +27,10 @@ _STORED = json.loads((FOLDER / "ranker.json").read_text())
 SHIPPED = Ranker.load(FOLDER, _STORED["finder"], _STORED["reader"])
 
 
-def best_sentences(quotable, matches_QCL, text_of, *, question="", ranker=SHIPPED, read=None, title_of=None, count=1):
+def best_sentences(quotable, matches_QCL, *, question="", ranker=SHIPPED, read=None, title_of=None, count=1):
     """As the shipped ranker has them."""
     asked, title_of = QuestionTerms(question), title_of or {}
-    found = sentences_of(quotable, matches_QCL, text_of, asked=asked, read=read, title_of=title_of)
+    found = sentences_of(quotable, matches_QCL, asked=asked, read=read, title_of=title_of)
     return quote_best(score_sentences(found, ranker), count)
 
 
@@ -57,7 +57,7 @@ def blocks_of(model, text, document_id="d"):
 def sentences(quotable, **given):
     """What may be quoted, in text order where nothing speaks for one of them."""
     blocks = len(quotable._blocks)
-    found = best_sentences(quotable, torch.zeros(1, blocks, 16), {"d": TEXT}, count=10, **given)
+    found = best_sentences(quotable, torch.zeros(1, blocks, 16), count=10, **given)
     return [TEXT[quotation.start : quotation.stop] for quotation in found]
 
 
@@ -80,7 +80,7 @@ def reading_of(**probabilities):
 
 def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates() -> None:
     model = tiny_model(block_size=16)
-    assert sentences(QuotableBlocks(model, blocks_of(model, TEXT))) == [
+    assert sentences(QuotableBlocks(model, blocks_of(model, TEXT), {"d": TEXT})) == [
         "The cairn was built by surveyors of the line.",
         "Nobody knows who piled the first stones there.",
         "The last storm took away the upper half of it.",
@@ -89,7 +89,7 @@ def test_whole_sentences_with_enough_words_that_are_no_questions_are_candidates(
 
 def test_the_reader_decides_and_may_choose_a_heading() -> None:
     model = tiny_model(block_size=16)
-    quotable = QuotableBlocks(model, blocks_of(model, TEXT))
+    quotable = QuotableBlocks(model, blocks_of(model, TEXT), {"d": TEXT})
     read = reading_of(heading=0.8, storm=0.3)
     assert sentences(quotable, read=read)[:2] == [
         "A heading line",
@@ -101,9 +101,9 @@ def test_the_reader_decides_and_may_choose_a_heading() -> None:
 def test_the_reader_points_at_words() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quotable = QuotableBlocks(model, blocks)
+    quotable = QuotableBlocks(model, blocks, {"d": TEXT})
     zeros = torch.zeros(1, len(blocks), 16)
-    (found,) = best_sentences(quotable, zeros, {"d": TEXT}, read=reading_of(surveyors=0.9))
+    (found,) = best_sentences(quotable, zeros, read=reading_of(surveyors=0.9))
     assert TEXT[slice(*found.answer)] == "surveyors"
 
 
@@ -112,7 +112,7 @@ def test_the_reader_points_at_words() -> None:
 )
 def test_words_are_said_whole_where_they_fit_and_those_that_answer_are_marked(most, said):
     model, text = tiny_model(block_size=16), "Rain fell for days."
-    quotable = QuotableBlocks(model, blocks_of(model, text), lambda _: text)
+    quotable = QuotableBlocks(model, blocks_of(model, text), {"d": text})
     words = list(quotable.words(Quotation(0, 0, len(text) - 1, (10, 13)), most))
     assert [word for word, _, _ in words] == said
     assert [word for word, _, answers in words if answers] == [word for word in said if word == "for"]
@@ -121,7 +121,7 @@ def test_words_are_said_whole_where_they_fit_and_those_that_answer_are_marked(mo
 
 def test_what_is_written_without_spaces_is_said_in_pieces_up_to_the_limit():
     model, text = tiny_model(block_size=16), "猫 " + "雨が何日も降った" * 10
-    quotable = QuotableBlocks(model, blocks_of(model, text), lambda _: text)
+    quotable = QuotableBlocks(model, blocks_of(model, text), {"d": text})
     said = [word for word, _, _ in quotable.words(Quotation(0, 0, len(text), (0, 0)), 50)]
     assert len(said) == 4 and 34 < len("".join(said)) <= 50 and text.startswith("".join(said))
 
@@ -130,7 +130,7 @@ def test_a_sentence_that_is_not_whole_in_the_candidates_is_not_quoted() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     missing = [block if block.ordinal != 2 else None for block in blocks]  # inside the first sentence
-    assert sentences(QuotableBlocks(model, missing))[0] == "Nobody knows who piled the first stones there."
+    assert sentences(QuotableBlocks(model, missing, {"d": TEXT}))[0] == "Nobody knows who piled the first stones there."
 
 
 def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None:
@@ -138,15 +138,15 @@ def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
     inside = [block if block.ordinal in (2, 3) else None for block in blocks]  # within the first sentence
-    quotable = QuotableBlocks(model, inside)
-    (found,) = best_sentences(quotable, torch.zeros(1, len(blocks), 16), {"d": TEXT})
+    quotable = QuotableBlocks(model, inside, {"d": TEXT})
+    (found,) = best_sentences(quotable, torch.zeros(1, len(blocks), 16))
     assert TEXT[found.start : found.stop] == TEXT[30:60]
 
 
 def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -> None:
     model = tiny_model(block_size=16)
     blocks = blocks_of(model, TEXT)
-    quotable = QuotableBlocks(model, blocks)
+    quotable = QuotableBlocks(model, blocks, {"d": TEXT})
     for first, second, wanted in (
         ("surveyors", "built", "surveyors"),
         ("cairn", "piled", "piled"),
@@ -157,7 +157,7 @@ def test_the_sentence_that_holds_the_best_match_of_every_question_token_wins() -
             start = TEXT.find(word)
             for row in range(start, start + len(word) if start >= 0 else start):
                 matches_QCL[q, row // 15, row % 15] = 0.2 + 0.1 * q
-        (found,) = best_sentences(quotable, matches_QCL, {"d": TEXT})
+        (found,) = best_sentences(quotable, matches_QCL)
         assert wanted in TEXT[found.start : found.stop]
 
 
@@ -169,13 +169,13 @@ def test_the_next_best_sentences_come_and_repetitions_do_not() -> None:
     for word, match in (("fox", 0.9), ("wolf", 0.5), ("FOX", 0.8), ("bear", 0.7)):
         at = text.index(word)
         matches_QCL[0, at // 15, at % 15] = match
-    quotable = QuotableBlocks(model, blocks)
-    found = best_sentences(quotable, matches_QCL, {"d": text}, count=9)
+    quotable = QuotableBlocks(model, blocks, {"d": text})
+    found = best_sentences(quotable, matches_QCL, count=9)
 
     assert [text[one.start : one.stop].split()[1] for one in found] == ["fox", "bear", "wolf"]
     assert [[hit.ordinal for hit in quotable.hits(one)] for one in found] == [[0, 1], [5, 6], [1, 2, 3]]
     assert [round(one.score, 3) for one in found] == [0.9, 0.7, 0.5]
-    assert len(best_sentences(quotable, matches_QCL, {"d": text}, count=2)) == 2
+    assert len(best_sentences(quotable, matches_QCL, count=2)) == 2
 
 
 def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_again() -> None:
@@ -185,8 +185,8 @@ def test_a_list_is_quoted_with_what_announces_it_and_its_items_are_not_offered_a
     blocks = blocks_of(model, text)
     matches_QCL = torch.full((1, len(blocks), 16), 0.1)
     matches_QCL[0, 0, 4] = 0.9
-    quotable = QuotableBlocks(model, blocks)
-    found = best_sentences(quotable, matches_QCL, {"d": text}, count=4)
+    quotable = QuotableBlocks(model, blocks, {"d": text})
+    found = best_sentences(quotable, matches_QCL, count=4)
     said = [text[one.start : one.stop] for one in found]
     assert said == [text[: text.index("\n\n")], "The wolf hunts at night."]
 

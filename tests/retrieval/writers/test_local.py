@@ -11,14 +11,14 @@ import torch
 
 from model.checkpoint import backbone_model
 from model.checkpoint.load import load_chat_model
-from retrieval.engine.workspace import documents_folders
+from retrieval.engine.workspace import WRITER_FOLDER, documents_folders
 from retrieval.errors import InvalidRequest, WriterError
 from retrieval.types.writer import WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers import local
 from retrieval.writers.local import LoadedWriter, LocalWriter, loaded_writer
-from retrieval.writers.local_memory import stored_bytes
 from retrieval.writers.opening import open_writer, writer_report
 from retrieval.writers.prompt import passage_body
+from storage.trash import size_of
 from tests.tiny_model import tiny_chat_model
 
 TEXTS = ("The key is under the mat.", "The mat lies in the hall of the old house.", "Nobody is at home before noon.")
@@ -97,7 +97,7 @@ def _rest(passage: WriterPassage) -> tuple[str, tuple[int, ...], str]:
 def test_reading_again_stores_and_uses_nothing(checkpoint: Path, tmp_path: Path) -> None:
     tokens, how = written(writer_at(checkpoint, tmp_path, repair=1.0), request())
     assert how == Written("length", 0.0, 1.0)
-    assert stored_bytes(tmp_path) == 0
+    assert size_of(tmp_path / WRITER_FOLDER) == 0
     assert len(tokens) >= 8
 
 
@@ -145,12 +145,12 @@ def test_a_damaged_passage_is_read_again_and_the_answer_is_the_same(
 
 def test_the_segments_used_least_recently_leave_when_the_budget_is_full(checkpoint: Path, tmp_path: Path) -> None:
     written(writer_at(checkpoint, tmp_path), request())
-    everything = stored_bytes(tmp_path)
+    everything = size_of(tmp_path / WRITER_FOLDER)
     written(writer_at(checkpoint, tmp_path), request(PASSAGES[:1]))  # used last, though made first
     small = writer_at(checkpoint, tmp_path, memory_bytes=everything)
     new = WriterPassage(1, "new", "New", (), TEXTS[0] + " ")
     written(small, request((WriterPassage(1, "new", "New", (), "Something else that nobody asked for."), new)))
-    assert stored_bytes(tmp_path) <= everything
+    assert size_of(tmp_path / WRITER_FOLDER) <= everything
     assert list(tmp_path.glob("writer/*/document1/*.kv"))
     assert not list(tmp_path.glob("writer/*/document2/*.kv"))
 
@@ -159,7 +159,7 @@ def test_without_a_budget_nothing_is_kept(checkpoint: Path, tmp_path: Path) -> N
     writer = writer_at(checkpoint, tmp_path, memory_bytes=0)
     first, _ = written(writer, request())
     again, how = written(writer, request())
-    assert (how.stored_share, stored_bytes(tmp_path)) == (0.0, 0)
+    assert (how.stored_share, size_of(tmp_path / WRITER_FOLDER)) == (0.0, 0)
     assert text_of(first) == text_of(again)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from retrieval.engine.workspace import documents_folders
 from retrieval.errors import WriterError
@@ -41,6 +42,19 @@ def test_without_the_setting_nothing_is_read(library: Library, local_writer: Loc
     path = tmp_path / "river.txt"
     path.write_text("The river rises in the hills.")
     assert documents_folders(tmp_path, ingested(library, path)) == []
+
+
+def test_a_gpu_that_is_full_does_not_fail_the_document(
+    library: Library, local_writer: LocalWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: LocalWriter, passages: object) -> int:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(LocalWriter, "prefetch", full)
+    library.use_writer(lambda: local_writer)
+    path = tmp_path / "river.txt"
+    path.write_text("The river rises in the hills.")
+    assert library.documents.get(ingested(library, path)).state == "ready"
 
 
 def test_a_writer_that_fails_does_not_fail_the_document(

@@ -129,6 +129,9 @@ def test_of_several_models_one_has_to_be_named(server: ChatServer) -> None:
     server.models = ["a", "b"]
     with pytest.raises(WriterError, match=r"2 models \(a, b\). Name one: .*/v1#a"):
         write(ServerWriter(server.address))
+    server.models = []
+    with pytest.raises(WriterError, match=r"0 models .*/v1#model"):
+        write(ServerWriter(server.address))
     writer = ServerWriter(f"{server.address}#b")
     write(writer)
     assert server.requests[-1]["model"] == "b" == writer.name
