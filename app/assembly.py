@@ -67,7 +67,7 @@ def rescue_catalogue(settings: Settings) -> RescueReport | None:
 
     with catalogue_errors():
         home, blobs = _home_and_store(settings)
-        path = home / "cairn.sqlite3" if settings.database_url is None else Database(settings.database_url).path
+        path = Database(_place_of_catalogue(settings)).path
     if path is None:
         raise SettingsError(
             "Only a catalogue in SQLite can be rescued. Restore this one with your database server's tools, or with "
@@ -88,7 +88,7 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
         raise SettingsError(f"There is something at {path} already. Choose another name for the copy.")
     with catalogue_errors():
         home, blobs = _home_and_store(settings)
-        with closing(Catalogue.open(catalogue_url(settings), home, blobs=blobs)) as catalogue:
+        with closing(Catalogue.open(_place_of_catalogue(settings), home, blobs=blobs)) as catalogue:
             return copy_catalogue(catalogue.database, path)
 
 
@@ -101,7 +101,7 @@ def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
         raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")
     with catalogue_errors():
         home, blobs = _home_and_store(settings)
-        return restore(copy.resolve(), catalogue_url(settings), home, blobs)
+        return restore(copy.resolve(), _place_of_catalogue(settings), home, blobs)
 
 
 def _home_and_store(settings: Settings) -> tuple[Path, Blobs]:
@@ -112,8 +112,8 @@ def _home_and_store(settings: Settings) -> tuple[Path, Blobs]:
     return home, open_blobs(settings.store_url, home, cache_bytes=int(settings.store_cache))
 
 
-def catalogue_url(settings: Settings) -> str:
-    return settings.database_url or f"sqlite:///{settings.home.resolve() / 'cairn.sqlite3'}"
+def _place_of_catalogue(settings: Settings) -> str | Path:
+    return settings.database_url or settings.home.resolve() / "cairn.sqlite3"
 
 
 def load_model(settings: Settings) -> LandmarkModel:

@@ -35,8 +35,9 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from app.errors import SettingsError
 from app.limits.fair_queue import FairQueue, QueueFull
 from app.limits.sign_in_limit import Attempt, SignInLimit, TooManyAttempts, network_of
+from app.settings import Settings
 from retrieval.accounts import Accounts
-from retrieval.errors import InvalidRequest, NotFound
+from retrieval.errors import InvalidRequest
 from retrieval.replicas import CatalogueValues
 from storage.records import ADMINISTRATOR, Principal, User
 
@@ -71,9 +72,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def for_this_machine_only(host: str, proxies: str) -> bool:
+def for_this_machine_only(settings: Settings) -> bool:
     """Whether all users are at this machine, as far as the settings tell."""
-    return is_loopback(host) and not proxies
+    return is_loopback(settings.host) and not settings.proxies
 
 
 def check_binding(host: str, *, password: str | None, token: str | None, accounts: bool = False) -> None:
@@ -261,7 +262,7 @@ class Authenticator:
 
     def _checked_account(self, name: str, password: str) -> User:
         """An unknown name, or an account without a password, takes as long as a wrong password: nobody learns which."""
-        account = self._account(name)
+        account = self._accounts.named(name)
         expected = account.password_hash if account else ""
         if not self._verified(expected or self._decoy, password) or account is None or not expected:
             raise WrongPassword
@@ -311,12 +312,6 @@ class Authenticator:
     def opens_metrics(self, token: str) -> bool:
         """Whether it is the token for /metrics."""
         return self._metrics_digest is not None and hmac.compare_digest(_digest(token), self._metrics_digest)
-
-    def _account(self, name: str) -> User | None:
-        try:
-            return self._accounts.get(name)
-        except NotFound:
-            return None
 
     def _verified(self, expected: str, password: str) -> bool:
         try:

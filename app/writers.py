@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retrieval.types.serialisation import Record
+
 if TYPE_CHECKING:
     from app.settings import Settings
     from retrieval.types.writer import Writer
@@ -16,7 +18,7 @@ CHOICE_FILE = "writer.json"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Record):
     """The choice of the page; `key`: of a server, kept in a file of mode 0600 and never given to a browser."""
 
     name: str
@@ -69,13 +71,9 @@ def opener_of(settings: Settings, name: str, key: str | None = None) -> Callable
 def chosen_on_the_page(home: Path) -> Chosen | None:
     """A damaged file counts as absent: the page shows what is chosen."""
     try:
-        plain = json.loads((home / CHOICE_FILE).read_text(encoding="utf-8"))
-        name, key = plain["name"], plain.get("key")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Chosen.from_dict(json.loads((home / CHOICE_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return None
-    if not isinstance(name, str) or not name:
-        return None
-    return Chosen(name, key if isinstance(key, str) and key else None)
 
 
 def choose(home: Path, name: str | None, key: str | None = None) -> None:
@@ -87,4 +85,4 @@ def choose(home: Path, name: str | None, key: str | None = None) -> None:
         return
     before = chosen_on_the_page(home)
     kept = key or (before.key_for(name) if before else None)
-    FileBlobs(home).replace(CHOICE_FILE, json.dumps({"name": name, **({"key": kept} if kept else {})}).encode())
+    FileBlobs(home).replace(CHOICE_FILE, json.dumps(Chosen(name, kept).to_dict()).encode())

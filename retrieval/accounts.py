@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from retrieval.errors import InvalidRequest, catalogue_errors
+from retrieval.errors import InvalidRequest, NotFound, catalogue_errors
 from storage.catalogue import Catalogue
 from storage.errors import NotFound as NoRow
 from storage.records import User
@@ -27,6 +27,13 @@ class Accounts:
         """Raises NotFound."""
         with catalogue_errors():
             return self._catalogue.user_named(name.strip().lower())
+
+    def named(self, name: str) -> User | None:
+        """None if there is no such account."""
+        try:
+            return self.get(name)
+        except NotFound:
+            return None
 
     def by_id(self, user_id: str) -> User | None:
         """None if the account is gone."""

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import httpx
 import httpx2
 
 PLAIN = {"Accept-Encoding": "identity"}
 """Headers of a request whose response must not be compressed."""
 
 
-def at_most(most_bytes: int) -> dict[str, list[Callable[[Any], None]]]:
-    """`event_hooks` for a client of httpx or httpx2: a longer or a compressed response ends with the client's
-    `ReadError`."""
+def at_most(most_bytes: int) -> dict[str, list[Callable[[httpx2.Response], None]]]:
+    """`event_hooks` for a client: a longer or a compressed response ends with `httpx2.ReadError`."""
 
-    def bound(response: Any) -> None:
-        client = httpx2 if isinstance(response, httpx2.Response) else httpx
+    def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise client.ReadError("the response is compressed, although it was requested uncompressed")
-        pieces = response.stream
-
-        def counted() -> Iterator[bytes]:
-            left = most_bytes
-            for piece in pieces:
-                left -= len(piece)
-                if left < 0:
-                    raise client.ReadError("the response is too long")
-                yield piece
-
-        response.stream = _stream(client.SyncByteStream, counted(), pieces.close)
+            raise httpx2.ReadError("the response is compressed, although it was requested uncompressed")
+        assert isinstance(response.stream, httpx2.SyncByteStream)
+        response.stream = _Bounded(response.stream, most_bytes)
 
     return {"response": [bound]}
 
 
-def _stream(kind: Any, pieces: Iterator[bytes], close: Callable[[], None]) -> Any:
-    """Of the class that the client insists on."""
-    made = type("Stream", (kind,), {"__iter__": lambda self: pieces, "close": lambda self: close()})
-    return made()
+class _Bounded(httpx2.SyncByteStream):
+    def __init__(self, stream: httpx2.SyncByteStream, most_bytes: int):
+        self._stream, self._most_bytes = stream, most_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self._most_bytes
+        for piece in self._stream:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError("the response is too long")
+            yield piece
+
+    def close(self) -> None:
+        self._stream.close()

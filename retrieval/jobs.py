@@ -80,6 +80,6 @@ class Jobs:
         """Queued and running."""
         return self._catalogue.num_active_jobs()
 
-    def list(self, *, active_only: bool = False, limit: int = 200) -> list[Job]:
-        """Newest first."""
+    def list(self, *, active_only: bool = False, limit: int | None = 200) -> list[Job]:
+        """Newest first; `limit` None: all."""
         return [self.view.job(row) for row in self._catalogue.jobs(active_only=active_only, limit=limit)]

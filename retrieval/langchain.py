@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -153,19 +153,21 @@ class RemoteLandmarkRetriever(_PassageRetriever):
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token.get_secret_value().strip()}"
         try:
-            response = httpx.post(f"{self.url}/api/v1/search", json=body, headers=headers, timeout=self.timeout_seconds)
+            response = httpx2.post(
+                f"{self.url}/api/v1/search", json=body, headers=headers, timeout=self.timeout_seconds
+            )
             response.raise_for_status()
             found = response.json()
-        except httpx.HTTPStatusError as error:
+        except httpx2.HTTPStatusError as error:
             raise CairnError(
                 f"{self.url} refused the search ({error.response.status_code}): {_reason(error.response)}"
             ) from error
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx2.HTTPError, ValueError) as error:
             raise CairnError(f"{self.url} could not be searched: {error}. Is `cairn serve` running there?") from error
         return [Passage.from_dict(passage) for passage in found["passages"]]
 
 
-def _reason(response: httpx.Response) -> str:
+def _reason(response: httpx2.Response) -> str:
     try:
         plain = response.json()
     except ValueError:

@@ -135,8 +135,9 @@ class Library:
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
             blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
-            url = database_url or f"sqlite:///{home / 'cairn.sqlite3'}"
-            catalogue = Catalogue.open(url, home, blobs=blobs, lease_seconds=lease_seconds)
+            catalogue = Catalogue.open(
+                database_url or home / "cairn.sqlite3", home, blobs=blobs, lease_seconds=lease_seconds
+            )
         workspace = Workspace(
             home,
             catalogue,

@@ -36,7 +36,7 @@ def copy_catalogue(database: Database, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (
         tempfile.TemporaryDirectory(dir=path.parent) as folder,  # which nobody else may read
-        contextlib.closing(Database(f"sqlite:///{folder}/unfinished.sqlite3")) as made,
+        contextlib.closing(Database(Path(folder, "unfinished.sqlite3"))) as made,
     ):
         bring_up_to_date(made)
         copy_rows(database, made)

@@ -318,7 +318,7 @@ def needs_rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> boo
     """Whether the catalogue is missing, damaged, foreign or older than what is stored."""
     if not catalogue.exists():
         return True
-    with contextlib.closing(Database(f"sqlite:///{catalogue}")) as database:
+    with contextlib.closing(Database(catalogue)) as database:
         try:
             require_trustworthy(database, Home(home, blobs))
         except CatalogueUnavailable:
@@ -343,17 +343,17 @@ def rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> RescueRep
         return report
 
 
-def restore(copy: Path, database_url: str, home: Path, blobs: Blobs | None = None) -> RescueReport:
-    """Put a copy of the catalogue in place of the catalogue, and bring it up to what is stored by now.
+def restore(copy: Path, place: str | Path, home: Path, blobs: Blobs | None = None) -> RescueReport:
+    """Put a copy of the catalogue in place of the one at `place`, and bring it up to what is stored by now.
 
     Raises `CatalogueUnavailable` while others use the home and for a damaged copy, `ForeignCatalogue` for one of
     another home, `NothingToRescueFrom`, `StoreUnavailable`; then nothing was changed.
     """
-    own, target = Home(home, blobs), Database(database_url)
+    own, target = Home(home, blobs), Database(place)
     with contextlib.closing(target), own.alone(), _workplace(home) as workplace:
         base = workplace / "copy.sqlite3"
         shutil.copy(copy, base)
-        with contextlib.closing(Database(f"sqlite:///{base}")) as given:
+        with contextlib.closing(Database(base)) as given:
             if problems := database_problems(given):
                 raise CatalogueDamaged(str(copy), problems[0])
             own.progress_of_own(given)
@@ -382,7 +382,7 @@ def _remade(
     path = workplace / "rescued.sqlite3"
     if base is not None:
         shutil.copy(base, path)
-    with contextlib.closing(Catalogue.open(f"sqlite:///{path}")) as rescued:
+    with contextlib.closing(Catalogue.open(path)) as rescued:
         own.adopt(rescued.database)
         merged = _merge(rescued, own)
         here = {fact.name.partition("/")[2] for fact in own.blobs.listing("kv")}
@@ -396,7 +396,7 @@ def _replace(catalogue: Path, made: Path, home: Home) -> None:
     Trash(home.folder).take(old)
     catalogue.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.move(made, catalogue)
-    with contextlib.closing(Database(f"sqlite:///{catalogue}")) as database:
+    with contextlib.closing(Database(catalogue)) as database:
         _bind(database, home)
 
 
@@ -434,7 +434,7 @@ def _copies(catalogue: Path, workplace: Path) -> Iterator[tuple[Path, Path]]:
 
 def _usable(copy: Path, home: Home) -> int:
     """How far a sound copy of this home's catalogue had come; -1 if it is damaged or not this home's."""
-    with contextlib.closing(Database(f"sqlite:///{copy}")) as database:
+    with contextlib.closing(Database(copy)) as database:
         try:
             return -1 if database_problems(database) else home.progress_of_own(database)
         except CatalogueUnavailable:

@@ -53,7 +53,7 @@ class Changes:
         self.stopping: Callable[[], bool] = lambda: False
         """Whether the server wants to stop, which has to wait for open streams."""
 
-    def listen(self, replicas: Replicas, on_message: Callable[[str], None]) -> Callable[[], None]:
+    def listen(self, replicas: Replicas, on_message: Callable[[str], object]) -> Callable[[], None]:
         """Report changes by other processes as well; `on_message` gets the messages of other servers, in a thread.
         Returns a function that stops it."""
         notifications, loop = replicas.notifications(), asyncio.get_running_loop()

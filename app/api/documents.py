@@ -12,11 +12,11 @@ from fastapi.responses import FileResponse
 from pydantic import Field, StringConstraints, field_validator
 
 from app.api.dependencies import Person, RequestLibrary, api_routes
-from app.api.errors import Body, Refused
+from app.api.errors import Body, Refused, describe
 from app.api.uploads import ServerUploads, shown_name
 from app.api.web_page import fetch_page
 from app.exports import citations
-from retrieval.errors import NotFound
+from retrieval.errors import CairnError, NotFound
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
 from retrieval.types.records import Job, Scope
@@ -127,10 +127,11 @@ def upload(
         try:
             job = uploads.submit(library, one.file, one.filename or "", collection=collection, password=password)
             jobs.append(job.to_dict())
-        except Refused as error:
+        except CairnError as error:
             if len(file) == 1:
                 raise
-            refused.append({"source": shown_name(one.filename or ""), "code": error.code, "message": str(error)})
+            _, code, message = describe(error)
+            refused.append({"source": shown_name(one.filename or ""), "code": code, "message": message})
     return {"jobs": jobs, "refused": refused}
 
 
@@ -273,7 +274,7 @@ def citation(
     page: Annotated[str, Query(max_length=50)] = "",
 ) -> Response:
     """A citation to take away, with the page if one is named."""
-    text = citations.FORMATS[format](library.documents.get(document_id), page)
+    text = citations.FORMATS[format]([(library.documents.get(document_id), page)])
     return Response(text, media_type=CITATION_TYPES[format])
 
 

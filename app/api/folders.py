@@ -1,4 +1,5 @@
-"""HTTP: followed folders. For the administrator only: they are paths of the server's machine."""
+"""HTTP: followed folders. For the administrator only: they are paths of the server's machine. Whoever can name a folder
+can read what is in it, so that is left to those who sit at the machine and to its command line."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from app.api.dependencies import RequestLibrary, ServerSettings, api_routes
 from app.api.documents import Plain
 from app.api.errors import Body, Refused
 from app.auth import for_this_machine_only
-from app.settings import Settings
 from app.work import WATCH_SECONDS
 from retrieval.errors import NotFound
 from retrieval.folders.followed import Folders
@@ -30,25 +30,19 @@ class NewFolder(Body):
 routes = api_routes()
 
 
-def _is_local(settings: Settings) -> bool:
-    """Whoever can name a folder can read what is in it, so that is left to those who sit at the machine and to its
-    command line."""
-    return for_this_machine_only(settings.host, settings.proxies)
-
-
 @routes.get("/folders", tags=["folders"])
 def folders(library: RequestLibrary, settings: ServerSettings) -> Plain:
     """Followed folders with the report of their last run; `may_add`: whether a folder can be named here."""
     if not library.principal.is_administrator:
         return {"folders": [], "may_add": False, "interval_seconds": WATCH_SECONDS}
     followed = [folder.to_dict() for folder in library.folders.list()]
-    return {"folders": followed, "may_add": _is_local(settings), "interval_seconds": WATCH_SECONDS}
+    return {"folders": followed, "may_add": for_this_machine_only(settings), "interval_seconds": WATCH_SECONDS}
 
 
 @routes.post("/folders", status_code=201, tags=["folders"])
 def follow(library: RequestLibrary, settings: ServerSettings, new: NewFolder) -> Plain:
     """Watch a folder: it is looked at again and again while the server runs."""
-    if not _is_local(settings) or not library.principal.is_administrator:
+    if not for_this_machine_only(settings) or not library.principal.is_administrator:
         raise Refused(
             403,
             "not_here",

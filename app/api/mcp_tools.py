@@ -22,13 +22,13 @@ from starlette.requests import Request
 from app import version
 from app.api.documents import PAGES_READ, Conditions
 from app.api.questions import MAX_PASSAGES, MAX_QUESTION_LENGTH, AskQueue
-from app.exports.answers import written_row
+from app.exports.answers import answer_row
 from app.http_security import person_of, principal_of
 from app.preferences import TopK
 from retrieval.errors import CairnError
 from retrieval.index.exact_text import LONGEST_PATTERN
 from retrieval.library import Library
-from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer, QuotedSentence
+from retrieval.types.answers import DEFAULT_K, DEFAULT_QUOTE, Answer
 from retrieval.types.records import Scope
 from storage.names import unknown_name
 
@@ -183,20 +183,5 @@ def _scope(document_ids: list[str] | None, where: list[str] | None) -> Scope | N
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "answer_id": answer.id,
-        "answer": answer.text,
-        "short_answer": answer.short,
-        "found": answer.found,
-        "outcome": answer.outcome,
-        "decided_by": answer.decided_by,
-        "memory_share": answer.memory_share,
-        "other_sentences": [_sentence(other) for other in answer.other_sentences],
-        "earlier_version": None if answer.earlier_version is None else _sentence(answer.earlier_version),
-        "passages": [one.to_dict(*_OF_PASSAGES) for one in answer.passages or answer.near_misses],
-        **written_row(answer),
-    }
-
-
-def _sentence(quoted: QuotedSentence) -> dict[str, Any]:
-    return {**quoted.passage.to_dict(*_OF_PASSAGES), "short_answer": quoted.short}
+    passages = [one.to_dict(*_OF_PASSAGES) for one in answer.passages or answer.near_misses]
+    return {**answer_row(answer, _OF_PASSAGES), "memory_share": answer.memory_share, "passages": passages}

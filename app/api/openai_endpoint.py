@@ -81,7 +81,7 @@ async def complete(
     stream = ask_queue.stream(person, library, question, preferences.current)
     completion = _Completion(request.model)
     if request.stream:
-        return StreamingResponse(_streamed(_events(stream), completion), media_type="text/event-stream")
+        return StreamingResponse(_streamed(stream, completion), media_type="text/event-stream")
     answer: dict[str, Any] = {}
     async for event in stream:
         payload = json.loads(event.raw_data or "null")
@@ -126,17 +126,12 @@ def _within(library: Library, model: str) -> Within:
     return Within(collection_ids=found)
 
 
-async def _events(stream: AsyncGenerator[ServerSentEvent, None]) -> AsyncGenerator[tuple[str, Any], None]:
-    async with contextlib.aclosing(stream):
-        async for event in stream:
-            yield str(event.event), json.loads(event.raw_data or "null")
-
-
-async def _streamed(events: AsyncGenerator[tuple[str, Any], None], completion: _Completion) -> AsyncIterator[str]:
+async def _streamed(stream: AsyncGenerator[ServerSentEvent, None], completion: _Completion) -> AsyncIterator[str]:
     yield completion.chunk({"role": "assistant", "content": ""})
     begun = False
-    async with contextlib.aclosing(events):
-        async for name, payload in events:
+    async with contextlib.aclosing(stream):
+        async for event in stream:
+            name, payload = event.event, json.loads(event.raw_data or "null")
             if name == "token":
                 text = payload["text"] if begun else payload["text"].lstrip()
                 begun = begun or bool(text)

@@ -103,7 +103,7 @@ class AskQueue:
             "cairn-ask", at_once=settings.questions_at_once, each_at_once=each_at_once, each_waiting=each_waiting
         )
         self._most_present, self._present = each_at_once + each_waiting, Counter[str]()
-        self._stops: dict[str, tuple[str | None, threading.Event]] = {}  # by ask id: who asked, and how to stop it
+        self._stops: dict[str, threading.Event] = {}  # by the message that stops a question
         self._lock = threading.Lock()
 
     def counts(self) -> tuple[int, int]:
@@ -118,32 +118,24 @@ class AskQueue:
         """Stop what is being answered, withdraw what waits."""
         self._draining = True
         with self._lock:
-            for _, stop in self._stops.values():
+            for stop in self._stops.values():
                 stop.set()
         self._queue.close()
 
     def stop(self, ask_id: str, user_id: str | None) -> None:
         """Stop a question, here or by telling the other servers. Raises Refused unless this user's question is being
         answered under that id here, or might be elsewhere."""
-        if self._stop(ask_id, user_id) or (_ASK_ID.fullmatch(ask_id) and self._announce(_stopping(ask_id, user_id))):
-            return
-        raise Refused(404, "not_found", "No question of yours is being answered under this id.")
+        message = _stopping(ask_id, user_id)
+        if not (self.receive(message) or (_ASK_ID.fullmatch(ask_id) and self._announce(message))):
+            raise Refused(404, "not_found", "No question of yours is being answered under this id.")
 
-    def receive(self, message: str) -> None:
-        """Handle a message of another server."""
+    def receive(self, message: str) -> bool:
+        """Handle a message, also of another server; whether it was about a question here."""
         with self._lock:
-            mine = [(ask_id, asker) for ask_id, (asker, _) in self._stops.items()]
-        for ask_id, asker in mine:
-            if message == _stopping(ask_id, asker):
-                self._stop(ask_id, asker)
-
-    def _stop(self, ask_id: str, user_id: str | None) -> bool:
-        with self._lock:
-            asker, event = self._stops.get(ask_id, (None, None))
-        if event is None or asker != user_id:
-            return False
-        event.set()
-        return True
+            event = self._stops.get(message)
+        if event is not None:
+            event.set()
+        return event is not None
 
     @contextlib.contextmanager
     def admitted(self, person: str) -> Iterator[None]:
@@ -175,14 +167,15 @@ class AskQueue:
         """The id of a new question, and an event that is set when its answer has to end: whoever asked stops it or is
         gone, or the server stops."""
         ask_id, stop = secrets.token_hex(16), threading.Event()
+        message = _stopping(ask_id, library.principal.user_id)
         with self._lock:
-            self._stops[ask_id] = library.principal.user_id, stop
+            self._stops[message] = stop
         try:
             yield ask_id, stop
         finally:
             stop.set()
             with self._lock:
-                self._stops.pop(ask_id, None)
+                del self._stops[message]
 
     async def stream(
         self, person: str, library: Library, request: AskRequest, defaults: Preferences
@@ -274,6 +267,7 @@ def _stopped() -> Refused:
 
 
 def _stopping(ask_id: str, user_id: str | None) -> str:
+    """What stops this user's question, at whichever server it is."""
     return f"stop {ask_id} {user_id or ''}"
 
 

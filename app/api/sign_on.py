@@ -66,7 +66,7 @@ account_routes = api_routes()
 
 @routes.get("")
 async def begin(request: Request, sign_on: Configured, authenticator: ServerAuthenticator) -> Response:
-    if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:  # its cookie would be another host's
+    if not sign_on.is_at(request.headers.get("host", "")):  # its cookie would be another host's
         return RedirectResponse(f"{sign_on.address}{SIGN_ON_PATH}", status_code=303)
     try:
         address, browser = await run_in_threadpool(sign_on.begin, client_of(request))
@@ -114,7 +114,7 @@ def link(library: RequestLibrary, sign_on: Configured, request: Request, respons
     user_id = library.principal.user_id
     if user_id is None:
         raise Refused(404, "not_found", "There are no accounts here.")
-    if request.headers.get("host", "") != urlsplit(sign_on.address).netloc:
+    if not sign_on.is_at(request.headers.get("host", "")):
         raise Refused(409, "wrong_host", f"Open {sign_on.address} to do this.")
     try:
         address, browser = sign_on.begin(client_of(request), user_id)

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 
 from app.api.errors import Refused
 from retrieval.bounded_http import PLAIN
@@ -48,7 +48,7 @@ def fetch_page(
     file: BinaryIO,
     *,
     resolve: Resolve = addresses_of,
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> str:
     """Writes the web page at a public address to `file`; returns a file name with the ending of its kind. Raises
     `Refused` for an address that is not allowed, and for what cannot be fetched or read."""
@@ -60,17 +60,17 @@ def fetch_page(
 
 
 async def _fetched(
-    url: httpx.URL, most_bytes: int, file: BinaryIO, resolve: Resolve, transport: httpx.AsyncBaseTransport | None
+    url: httpx2.URL, most_bytes: int, file: BinaryIO, resolve: Resolve, transport: httpx2.AsyncBaseTransport | None
 ) -> str:
     """Raises `TimeoutError` after `MOST_SECONDS`, whatever it waits for then: each byte of a header may come late."""
     async with (
         asyncio.timeout(MOST_SECONDS),
-        httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, transport=transport) as client,
+        httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, transport=transport) as client,
     ):
         for _ in range(MOST_REDIRECTS + 1):
             async with _asked(client, url, resolve) as response:
                 if response.status_code in _REDIRECTS and "location" in response.headers:
-                    url = _url(str(url.join(response.headers["location"])))
+                    url = _url(response.headers["location"], url)
                     continue
                 if response.status_code != 200:
                     raise _refused(url, f"its server answered {response.status_code}")
@@ -80,23 +80,24 @@ async def _fetched(
     raise _refused(url, "it leads from one address to the next")
 
 
-async def _write(response: httpx.Response, most_bytes: int, file: BinaryIO) -> None:
+async def _write(response: httpx2.Response, most_bytes: int, file: BinaryIO) -> None:
     """Raises `ReadError` for a longer or a compressed response."""
     if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise httpx.ReadError("the response is compressed, although it was requested uncompressed")
+        raise httpx2.ReadError("the response is compressed, although it was requested uncompressed")
     left = most_bytes
     async for piece in response.aiter_raw():
         left -= len(piece)
         if left < 0:
-            raise httpx.ReadError("the response is too long")
+            raise httpx2.ReadError("the response is too long")
         file.write(piece)
 
 
-def _url(address: str) -> httpx.URL:
+def _url(address: str, page: httpx2.URL | None = None) -> httpx2.URL:
+    """`page`: the one that redirects to this address."""
     given = address.strip()
     try:
-        url = httpx.URL(given if "://" in given else f"https://{given}")
-    except httpx.InvalidURL as error:
+        url = page.join(given) if page else httpx2.URL(given if "://" in given else f"https://{given}")
+    except httpx2.InvalidURL as error:
         raise Refused(422, "invalid_request", f"{given} is not the address of a web page.") from error
     if url.scheme not in _PORTS or not url.host:
         raise Refused(
@@ -108,7 +109,7 @@ def _url(address: str) -> httpx.URL:
 
 
 @asynccontextmanager
-async def _asked(client: httpx.AsyncClient, url: httpx.URL, resolve: Resolve) -> AsyncIterator[httpx.Response]:
+async def _asked(client: httpx2.AsyncClient, url: httpx2.URL, resolve: Resolve) -> AsyncIterator[httpx2.Response]:
     """The response of the server behind an address that was checked."""
     host = url.host
     checked = _public(url, resolve)
@@ -124,11 +125,11 @@ async def _asked(client: httpx.AsyncClient, url: httpx.URL, resolve: Resolve) ->
             yield response
         finally:
             await response.aclose()
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise _refused(url, str(error) or type(error).__name__) from error
 
 
-def _public(url: httpx.URL, resolve: Resolve) -> str:
+def _public(url: httpx2.URL, resolve: Resolve) -> str:
     try:
         found = resolve(url.host)
     except (OSError, UnicodeError) as error:
@@ -147,7 +148,7 @@ def _public(url: httpx.URL, resolve: Resolve) -> str:
     return found[0]
 
 
-def _name(url: httpx.URL, content_type: str) -> str:
+def _name(url: httpx2.URL, content_type: str) -> str:
     """Raises `Refused` for a kind that cannot be read."""
     kind = content_type.partition(";")[0].strip().lower()
     last = PurePosixPath(unquote(url.path)).name
@@ -165,5 +166,5 @@ def _name(url: httpx.URL, content_type: str) -> str:
     return f"{stem}{suffix}"
 
 
-def _refused(url: httpx.URL, why: str) -> Refused:
+def _refused(url: httpx2.URL, why: str) -> Refused:
     return Refused(422, "unreachable_page", f"{url.host} could not be fetched: {why}.")

@@ -92,7 +92,7 @@ def _refusal(settings: Settings, library: Library) -> Refused | None:
         return Refused(409, "fixed_writer", "The writer is set by CAIRN_WRITER, where the server was started.")
     if not library.principal.is_administrator:
         return Refused(403, "not_yours", "Only the administrator can choose the writer, with CAIRN_WRITER.")
-    if not for_this_machine_only(settings.host, settings.proxies):
+    if not for_this_machine_only(settings):
         return Refused(
             403, "not_here", "The writer is chosen here only on one person's own machine. Elsewhere use CAIRN_WRITER."
         )

@@ -167,7 +167,7 @@ def files_below(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
                 elif file.suffix.lower() in readable and not name.startswith("."):
                     yield file, file.relative_to(path).as_posix()
         for shut in unreadable:
-            yield shut, shut.relative_to(path).as_posix()
+            yield shut, path.name if shut == path else shut.relative_to(path).as_posix()
         unreadable.clear()
 
 

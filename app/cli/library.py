@@ -16,6 +16,7 @@ from app.cli.output import (
     find_answer_id,
     find_document,
     one_line,
+    printable,
     say,
     scope_of,
     size,
@@ -62,7 +63,7 @@ def list_(
         numbers = {"documents": (2, 3, 4), "collections": (2,), "jobs": (3,)}
         say(table(heads, cells, right=numbers.get(kind, ())))
     else:
-        tell(f"There are no {kind}{' matching that' if search else ''} yet.")
+        tell(f"There are no {kind} matching that." if search or where else f"There are no {kind} yet.")
 
 
 def _listing(library: Library, kind: str, search: str, where: Sequence[str]) -> Listing:
@@ -86,7 +87,7 @@ def _listing(library: Library, kind: str, search: str, where: Sequence[str]) -> 
         cells = [(one.id, one.name, one.documents) for one in collections]
         return [one.to_dict() for one in collections], ("collection", "name", "documents"), cells
     if kind == "jobs":
-        jobs = [one for one in library.jobs.list() if search.lower() in one.source.lower()]
+        jobs = [one for one in library.jobs.list(limit=None) if search.lower() in one.source.lower()]
         cells = [
             (one.id, one.source, one.state, f"{one.pages_done}/{one.pages}", one.error or one.note) for one in jobs
         ]
@@ -213,8 +214,8 @@ def export(
     with call.library() as library:
         record = library.answers.get(find_answer_id(library, answer))
         text = (answer_as_json if call.as_json else answer_as_html)(library, record)
-    if output is None:
-        say(text)
+    if output is None:  # into a file as it is: without some of its characters, places in texts would be wrong
+        typer.echo(printable(text) if sys.stdout.isatty() else text)
     else:
         output.write_text(text, encoding="utf-8")
         tell(f"Written to {output}.")
@@ -238,9 +239,13 @@ def cite(
     kind = "csl-json" if call.as_json else format
     with call.library() as library:
         try:
-            text = citations.FORMATS[kind](find_document(library, what), page)
+            text = citations.FORMATS[kind]([(find_document(library, what), page)])
         except NotFound:
-            text = citations.of_answer(library, library.answers.get(find_answer_id(library, what)), kind)
+            try:
+                answer = library.answers.get(find_answer_id(library, what))
+            except NotFound:
+                raise NotFound("document or answer", what) from None
+            text = citations.of_answer(library, answer, kind)
     say(text)
 
 

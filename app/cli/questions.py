@@ -27,7 +27,7 @@ from app.cli.options import (
     WriterOption,
 )
 from app.cli.output import duration, one_line, printable, say, scope_of, tell, user_message, write_json
-from app.exports.answers import written_row
+from app.exports.answers import answer_row
 from retrieval.errors import InvalidRequest
 from retrieval.types.answers import (
     DEFAULT_K,
@@ -40,7 +40,6 @@ from retrieval.types.answers import (
     Answer,
     Passage,
     Progress,
-    QuotedSentence,
     outcome_note,
     set_aside_note,
     understood_note,
@@ -180,11 +179,11 @@ def ask(
             raise AssertionError("ask ended without an answer")
 
         if questions is not None:
-            _answer_all(asked, lambda one: answer_row(answer(one), one.id))
+            _answer_all(asked, lambda one: row_of_answer(answer(one), one.id))
             return
         if call.as_json:
             result = answer(asked[0])
-            write_json({**answer_row(result, result.id), "question": result.question})
+            write_json({**row_of_answer(result, result.id), "question": result.question})
         else:
             result = print_answer(lambda on_token: answer(asked[0], on_token))
     if result.writer is not None and result.problem and not result.tokens:
@@ -205,30 +204,18 @@ def search_row(library: Library, question: Question, k: int, scope: Scope | None
     }
 
 
-def answer_row(answer: Answer, identity: Any) -> dict[str, Any]:
+def row_of_answer(answer: Answer, identity: Any) -> dict[str, Any]:
     """The line that scripts read."""
     return {
         "id": identity,
-        "answer": answer.text,
-        "short_answer": answer.short,
-        "other_sentences": [_sentence(other) for other in answer.other_sentences],
-        "earlier_version": None if answer.earlier_version is None else _sentence(answer.earlier_version),
+        **answer_row(answer, _OF_PASSAGES),
         "passages": [passage.to_dict(*_OF_PASSAGES) for passage in answer.passages],
         "near_misses": [] if answer.found else [passage.to_dict(*_OF_PASSAGES) for passage in answer.near_misses],
         "memory_share": round(answer.memory_share, 4),
         "first_token_seconds": round(answer.timings.first_token_seconds, 4),
         "seconds": round(answer.timings.seconds, 4),
-        "answer_id": answer.id,
-        "found": answer.found,
-        "outcome": answer.outcome,
-        "decided_by": answer.decided_by,
         "confidence": round(answer.confidence, 4),
-        **written_row(answer),
     }
-
-
-def _sentence(quoted: QuotedSentence) -> dict[str, Any]:
-    return {**quoted.passage.to_dict(*_OF_PASSAGES), "short_answer": quoted.short}
 
 
 def read_questions(path: str) -> list[Question]:

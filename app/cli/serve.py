@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,13 +50,9 @@ def serve(
 
     With --json, one line says where once it answers.
     """
-    settings = call.settings(
-        host=host,
-        port=port,
-        watch=os.pathsep.join(map(str, watch)) if watch else None,
-        jobs=jobs,
-    )
-    run_server(settings, as_json=call.as_json)
+    settings = call.settings(host=host, port=port, jobs=jobs)
+    followed = watch or [Path(path) for path in settings.watch.split(os.pathsep) if path]
+    run_server(settings, followed, as_json=call.as_json)
 
 
 def token(call: Call) -> None:
@@ -66,6 +63,9 @@ def token(call: Call) -> None:
     """
     from app.assembly import server_token
 
+    with call.library() as library:
+        if library.accounts.any:
+            raise SettingsError("People sign in by name here. `cairn user token NAME` makes a token for one of them.")
     value = server_token(call.settings())
     if value is None:
         raise SettingsError(
@@ -74,8 +74,9 @@ def token(call: Call) -> None:
     call.write({"token": value}, value)
 
 
-def run_server(settings: Settings, *, as_json: bool) -> None:
-    """Blocks until the process is told to stop. Raises SettingsError before anything heavy where it cannot work."""
+def run_server(settings: Settings, followed: Sequence[Path], *, as_json: bool) -> None:
+    """Blocks until the process is told to stop. `followed`: folders to follow meanwhile. Raises SettingsError before
+    anything heavy where it cannot work."""
     from app import assembly
 
     assembly.keep_quiet()
@@ -104,13 +105,11 @@ def run_server(settings: Settings, *, as_json: bool) -> None:
     with assembly.open_library(settings) as library:
         try:
             app = build_app(settings, library)
-            own = not (settings.token or settings.password or library.accounts.any)
-            token = assembly.server_token(settings) if own else None
-            opened_by = f"/?token={token}" if token else ""
+            own = app.state.authenticator.on_this_machine
+            opened_by = f"/?token={assembly.server_token(settings)}" if own else ""
         except ValueError as error:  # an address that needs a password, a password that is too short
             raise SettingsError(str(error)) from error
-        given = [Path(path) for path in settings.watch.split(os.pathsep) if path]
-        watcher = FolderWatcher(library, given)
+        watcher = FolderWatcher(library, followed)
         ask_queue, readiness = app.state.ask_queue, app.state.readiness
         with JobRunner(library) if settings.jobs else nullcontext() as jobs, watcher:
             server = Server(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from retrieval.types.answers import (
     Answer,
     PageBox,
     Passage,
+    QuotedSentence,
     outcome_note,
     set_aside_note,
     who_chose,
@@ -30,6 +31,25 @@ if TYPE_CHECKING:
 
 _OF_WRITERS = ("name", "kind", "stored_share", "repair")
 _OF_CLAIMS = ("text", "verdict", "passage", "sentence", "score")
+
+
+def answer_row(answer: Answer, of_passages: Sequence[str]) -> dict[str, Any]:
+    """What every row for programs says of an answer. `of_passages`: the fields of a sentence's passage."""
+
+    def sentence(quoted: QuotedSentence) -> dict[str, Any]:
+        return {**quoted.passage.to_dict(*of_passages), "short_answer": quoted.short}
+
+    return {
+        "answer_id": answer.id,
+        "answer": answer.text,
+        "short_answer": answer.short,
+        "found": answer.found,
+        "outcome": answer.outcome,
+        "decided_by": answer.decided_by,
+        "other_sentences": [sentence(other) for other in answer.other_sentences],
+        "earlier_version": None if answer.earlier_version is None else sentence(answer.earlier_version),
+        **written_row(answer),
+    }
 
 
 def written_row(answer: Answer) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from retrieval.library import Library
@@ -16,21 +17,32 @@ from retrieval.types.answers import Answer
 from retrieval.types.records import Document
 
 _SPECIAL = str.maketrans({
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
 })  # fmt: skip
 
+Cited = tuple[Document, str]
+"""A document, and the labels of its pages, separated by commas, or ""."""
 
-def as_text(document: Document, page: str = "") -> str:
-    """`Ann Lee, Ben Ray: The dam. 2024-01-31. dam.pdf, page 12.`"""
+
+def as_text(cited: Sequence[Cited]) -> str:
+    """A line each: `Ann Lee, Ben Ray: The dam. 2024-01-31. dam.pdf, page 12.`"""
+    return "\n".join(_line(document, page) for document, page in cited)
+
+
+def _line(document: Document, page: str) -> str:
     authors = ", ".join(document.properties.get("author", ()))
     where = f"{document.source}, {'pages' if ',' in page else 'page'} {page}" if page else document.source
     parts = [f"{authors}: {document.title}" if authors else document.title, _first(document, "date"), where]
     return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
-def as_bibtex(document: Document, page: str = "") -> str:
-    """One `@misc` entry. BibTeX reads years; biblatex also `date` and `langid`."""
+def as_bibtex(cited: Sequence[Cited]) -> str:
+    """An `@misc` entry each. BibTeX reads years; biblatex also `date` and `langid`."""
+    return "\n\n".join(_entry(*one) for one in _keyed(cited))
+
+
+def _entry(key: str, document: Document, page: str) -> str:
     date = _first(document, "date")
     fields = {
         "title": f"{{{document.title.translate(_SPECIAL)}}}",
@@ -43,20 +55,24 @@ def as_bibtex(document: Document, page: str = "") -> str:
         "pages": page.translate(_SPECIAL),
     }
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
-    return "\n".join([f"@misc{{{key_of(document)},", *lines, "}"])
+    return "\n".join([f"@misc{{{key},", *lines, "}"])
 
 
-def as_csl(document: Document, page: str = "") -> str:
-    """A list of one item, as reference managers import it."""
+def as_csl(cited: Sequence[Cited]) -> str:
+    """A list of items, as reference managers import it."""
+    return json.dumps([_item(*one) for one in _keyed(cited)], ensure_ascii=False, indent=1)
+
+
+def _item(key: str, document: Document, page: str) -> dict[str, Any]:
     date = _first(document, "date")
-    item: dict[str, Any] = {"id": key_of(document), "type": "document", "title": document.title}
+    item: dict[str, Any] = {"id": key, "type": "document", "title": document.title}
     if authors := document.properties.get("author"):
         item["author"] = [{"literal": author} for author in authors]
     if date:
         item["issued"] = {"date-parts": [[int(part) for part in date.split("-")]]}
     said = {"language": _first(document, "language"), "page": page, "source": document.source}
     said["keyword"] = ", ".join(document.properties.get("keyword", ()))
-    return json.dumps([item | {name: value for name, value in said.items() if value}], ensure_ascii=False, indent=1)
+    return item | {name: value for name, value in said.items() if value}
 
 
 def of_answer(library: Library, answer: Answer, kind: str) -> str:
@@ -68,19 +84,26 @@ def of_answer(library: Library, answer: Answer, kind: str) -> str:
     for passage in cited or quoted or answer.passages[:1]:
         found = pages.setdefault(passage.document_id, [])
         found += [label for label in passage.page_labels if label and label not in found]
-    citations = [FORMATS[kind](library.documents.get(key), ", ".join(labels)) for key, labels in pages.items()]
-    if kind == "csl-json":
-        return json.dumps([item for one in citations for item in json.loads(one)], ensure_ascii=False, indent=1)
-    return ("\n" if kind == "text" else "\n\n").join(citations)
+    return FORMATS[kind]([(library.documents.get(key), ", ".join(labels)) for key, labels in pages.items()])
 
 
-FORMATS: Mapping[str, Callable[[Document, str], str]] = {"text": as_text, "bibtex": as_bibtex, "csl-json": as_csl}
+FORMATS: Mapping[str, Callable[[Sequence[Cited]], str]] = {"text": as_text, "bibtex": as_bibtex, "csl-json": as_csl}
+
+
+def _keyed(cited: Sequence[Cited]) -> Iterator[tuple[str, Document, str]]:
+    """Each behind its `key_of`; of several alike the second has `-2` at the end, since programs take a key once."""
+    given = Counter[str]()
+    for document, page in cited:
+        key = key_of(document)
+        given[key] += 1
+        yield key if given[key] == 1 else f"{key}-{given[key]}", document, page
 
 
 def key_of(document: Document) -> str:
     """`lee2024dam`: family name of the first author, year, first long word of the title; always ASCII."""
-    author = (document.properties.get("author") or ("",))[0].replace(",", " ").split()
-    family = author[0] if "," in (document.properties.get("author") or ("",))[0] else (author or [""])[-1]
+    author = _first(document, "author")
+    names = author.replace(",", " ").split() or [""]
+    family = names[0] if "," in author else names[-1]
     words = [word for word in re.split(r"\W+", _ascii(document.title)) if len(word) > 3]
     key = "".join((_ascii(family), _first(document, "date")[:4], (words or [""])[0]))
     return re.sub(r"[^a-z0-9]", "", key) or f"document{document.id[:8]}"

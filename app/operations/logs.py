@@ -15,7 +15,7 @@ REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 LogFormat = Literal["text", "json"]
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_BYTES, LOG_FILES = 10_000_000, 4
-CHATTY = ("alembic", "asyncio", "faiss", "httpx", "mcp", "PIL")
+CHATTY = ("alembic", "asyncio", "faiss", "httpx", "httpx2", "mcp", "PIL")
 
 
 class JsonLines(logging.Formatter):

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -18,8 +17,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-import httpx2  # authlib's
+import httpx2
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import OAuth2Client
 from joserfc.errors import JoseError
@@ -111,7 +109,7 @@ class Provider:
             with self._client() as client:
                 token = client.fetch_token(self.description()["token_endpoint"], code=code, code_verifier=verifier)
         except (AuthlibBaseError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
-            # authlib asks with httpx2, and looks into whatever JSON comes
+            # authlib looks into whatever JSON comes
             raise SignInFailed("The sign-in service did not accept this sign-in. Try again.", str(error)) from error
         if not isinstance(token.get("id_token"), str):
             raise SignInFailed("The sign-in service did not say who you are.", "no id_token")
@@ -130,9 +128,7 @@ class Provider:
             method = "client_secret_post"
         return OAuth2Client(
             self.client.id, secret, token_endpoint_auth_method=method, scope=self.client.scopes,
-            redirect_uri=self.client.redirect_uri, code_challenge_method="S256", response_type="code",
-            timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False, verify=_certificates(),
-            headers=PLAIN, event_hooks=at_most(MAX_ANSWER_BYTES),
+            redirect_uri=self.client.redirect_uri, code_challenge_method="S256", response_type="code", **_bounds(),
         )  # fmt: skip
 
     def _fetch_description(self) -> dict[str, Any]:
@@ -148,14 +144,9 @@ class Provider:
     def _get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """A JSON object."""
         try:
-            with (
-                httpx.Client(
-                    timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False, verify=_certificates(),
-                    headers=PLAIN, event_hooks=at_most(MAX_ANSWER_BYTES),
-                ) as client
-            ):  # fmt: skip
+            with httpx2.Client(**_bounds()) as client:
                 answer = client.get(address, headers={"Accept": "application/json", **(headers or {})})
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _silent(f"{address}: {error}") from error
         if answer.status_code != 200:
             raise _silent(f"{address}: status {answer.status_code}")
@@ -169,9 +160,16 @@ class Provider:
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
-    """Whom to trust; read once, since reading takes as long as asking does."""
-    return httpx.create_ssl_context(trust_env=False)
+def _bounds() -> dict[str, Any]:
+    """Of every client. Whom to trust is read once, since reading takes as long as asking does."""
+    return {
+        "timeout": TIMEOUT_SECONDS,
+        "follow_redirects": False,
+        "trust_env": False,
+        "verify": httpx2.create_ssl_context(trust_env=False),
+        "headers": PLAIN,
+        "event_hooks": at_most(MAX_ANSWER_BYTES),
+    }
 
 
 def trustworthy(address: str) -> bool:

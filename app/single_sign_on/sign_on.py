@@ -13,6 +13,7 @@ import hmac
 import json
 import secrets
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.auth import token_digest
 from app.limits.sign_in_limit import network_of
@@ -20,7 +21,7 @@ from app.settings import Settings
 from app.single_sign_on.identity import Identity, identity_of
 from app.single_sign_on.provider import Provider, SignInFailed
 from retrieval.accounts import NAME, Accounts
-from retrieval.errors import InvalidRequest, NotFound
+from retrieval.errors import InvalidRequest
 from retrieval.replicas import CatalogueValues
 from storage.records import User
 
@@ -48,7 +49,7 @@ class SignOn:
         self, provider: Provider, accounts: Accounts, values: CatalogueValues, settings: Settings, *, address: str
     ):
         self.title, self.session_seconds = settings.oidc_title, settings.oidc_session_hours * 3600
-        self.address = address
+        self.address, self._host = address, urlsplit(address).netloc.lower()
         self._provider, self._accounts, self._values, self._settings = provider, accounts, values, settings
 
     def begin(self, client: str, user_id: str | None = None) -> tuple[str, str]:
@@ -93,6 +94,10 @@ class SignOn:
         self._accounts.set_groups(account, identity.groups or ())
         return account, begun["user_id"] is not None
 
+    def is_at(self, host: str) -> bool:
+        """Whether a request with this `Host` came to `address`."""
+        return host.lower() == self._host
+
     def is_linked(self, account: User) -> bool:
         return account.subject is not None and account.issuer == self._provider.issuer
 
@@ -133,7 +138,7 @@ class SignOn:
         account = self._of(identity)
         if account is not None:
             return account
-        same = self._named(identity.names[0]) if identity.names else None
+        same = self._accounts.named(identity.names[0]) if identity.names else None
         if same is not None and same.subject is None:
             if self._settings.oidc_link_names and identity.username == same.name:
                 return self._link(same, identity)
@@ -155,7 +160,7 @@ class SignOn:
         names = [name for name in identity.names if NAME.fullmatch(name)] or ["user"]
         for number in range(1, MAX_SAME_NAMES):
             name = names[0] if number == 1 else f"{names[0]}-{number}"
-            if self._named(name) is None:
+            if self._accounts.named(name) is None:
                 try:
                     return self._accounts.create(name, "", issuer=identity.issuer, subject=identity.subject)
                 except InvalidRequest:  # somebody else took the name, or this identity, at the same moment
@@ -175,12 +180,6 @@ class SignOn:
 
     def _of(self, identity: Identity) -> User | None:
         return self._accounts.of_identity(identity.issuer, identity.subject)
-
-    def _named(self, name: str) -> User | None:
-        try:
-            return self._accounts.get(name)
-        except NotFound:
-            return None
 
 
 def allowed_groups(settings: Settings) -> frozenset[str]:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-import httpx
 import httpx2
 import openai
 
@@ -54,10 +53,10 @@ def model_names(url: str, *, key: str | None) -> list[str]:
     hooks, local = at_most(_MOST_LISTED_BYTES), _is_here(urlsplit(url).hostname or "")
     try:
         # A proxy of the environment is for other machines.
-        with httpx.Client(trust_env=not local, timeout=_PATIENCE_SECONDS, event_hooks=hooks) as client:
+        with httpx2.Client(trust_env=not local, timeout=_PATIENCE_SECONDS, event_hooks=hooks) as client:
             listed: Any = client.get(f"{url.rstrip('/')}/models", headers=headers).raise_for_status().json()
         return [name for model in listed["data"] if isinstance(name := model["id"], str)]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"The server at {urlsplit(url).hostname} does not name its models.") from error
 
 

@@ -49,13 +49,14 @@ class Catalogue(
     @classmethod
     def open(
         cls,
-        database_url: str,
+        place: str | Path,
         home: Path | None = None,
         *,
         blobs: Blobs | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Catalogue:
-        """Open or create the catalogue for the administrator; a backup precedes pending migrations.
+        """Open or create the catalogue at `place` (see `Database`) for the administrator; a backup precedes pending
+        migrations.
 
         `home` is the folder of the memory that it must belong to; without it nothing is compared. `blobs`: where that
         memory lies, if not there. `lease_seconds`: how long a worker may be silent before its job is given to another;
@@ -63,7 +64,7 @@ class Catalogue(
         another home or is not the newest, `CatalogueTooNew` if a newer release made it; `ValueError` for a URL that
         cannot be used.
         """
-        database = Database(database_url)
+        database = Database(place)
         database.lease_seconds = lease_seconds
         try:
             if home is None:

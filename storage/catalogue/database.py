@@ -33,6 +33,7 @@ from uuid import uuid4
 
 import numpy as np
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Engine,
@@ -274,10 +275,11 @@ NOTICE_CUT = {"connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval
 
 
 class Database:
-    """An engine and the two ways to use it, `read()` and `write()`, each a short transaction."""
+    """An engine and the two ways to use it, `read()` and `write()`, each a short transaction. `place`: a URL of
+    SQLAlchemy, or the path of SQLite's file, in which a question mark or a percent sign means nothing."""
 
-    def __init__(self, url: str):
-        parsed = make_url(url)
+    def __init__(self, place: str | Path):
+        parsed = make_url(place) if isinstance(place, str) else URL.create("sqlite", database=str(place))
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         self.is_sqlite = parsed.get_backend_name() == "sqlite"

@@ -30,7 +30,7 @@ def settings_for(home: Path, **given: Any) -> Settings:
 
 
 def let_in(client: Any) -> Any:
-    """`client` (httpx), with the session of the server's owner, as a browser has it that opened the printed address."""
+    """`client`, with the session of the server's owner, as a browser has it that opened the printed address."""
     client.get("/", params={"token": OWNER_TOKEN}, follow_redirects=False)
     return client
 

@@ -84,3 +84,14 @@ def test_a_home_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be made.*--home"):
         assembly.prepare_home(tmp_path / "file" / "home")
+
+
+def test_a_home_may_have_any_name(tmp_path: Path) -> None:
+    for name in ("what?now", "100%20", "a#b"):
+        settings = load_settings(home=tmp_path / "homes" / name)
+        with assembly.open_library(settings):
+            pass
+        assert (settings.home / "cairn.sqlite3").is_file()
+        assert assembly.rescue_catalogue(settings) is None
+        assert assembly.backup_catalogue(settings, tmp_path / f"{name}.copy").is_file()
+    assert len(list((tmp_path / "homes").iterdir())) == 3

@@ -27,10 +27,10 @@ def document(**changes: object) -> Document:
 
 
 def test_each_format_says_what_is_known() -> None:
-    assert citations.as_text(document(), "xii") == (
+    assert citations.as_text([(document(), "xii")]) == (
         "Ann Lee, Çelik, Ayşe: The 100% safe dam. 2024-01-31. dam.pdf, page xii."
     )
-    assert citations.as_bibtex(document(), "3").splitlines() == [
+    assert citations.as_bibtex([(document(), "3")]).splitlines() == [
         "@misc{lee2024safe,",
         "  title = {{The 100\\% safe dam}},",
         "  author = {{Ann Lee} and {Çelik, Ayşe}},",
@@ -42,32 +42,42 @@ def test_each_format_says_what_is_known() -> None:
         "  pages = {3},",
         "}",
     ]
-    (item,) = json.loads(citations.as_csl(document(), "3"))
+    (item,) = json.loads(citations.as_csl([(document(), "3")]))
     assert item["issued"] == {"date-parts": [[2024, 1, 31]]} and item["author"][1] == {"literal": "Çelik, Ayşe"}
     assert (item["id"], item["page"], item["keyword"]) == ("lee2024safe", "3", "dam, lake")
 
 
 def test_several_pages_are_pages() -> None:
-    assert citations.as_text(document(properties={}), "1, 2") == "The 100% safe dam. dam.pdf, pages 1, 2."
+    assert citations.as_text([(document(properties={}), "1, 2")]) == "The 100% safe dam. dam.pdf, pages 1, 2."
 
 
 def test_what_is_not_known_is_left_out() -> None:
     bare = document(properties={})
-    assert citations.as_text(bare) == "The 100% safe dam. dam.pdf."
-    assert citations.as_bibtex(bare).splitlines()[1:] == [
+    assert citations.as_text([(bare, "")]) == "The 100% safe dam. dam.pdf."
+    assert citations.as_bibtex([(bare, "")]).splitlines()[1:] == [
         "  title = {{The 100\\% safe dam}},",
         "  howpublished = {dam.pdf},",
         "}",
     ]
-    assert set(json.loads(citations.as_csl(bare))[0]) == {"id", "type", "title", "source"}
+    assert set(json.loads(citations.as_csl([(bare, "")]))[0]) == {"id", "type", "title", "source"}
     assert citations.key_of(document(properties={}, title="水")) == "documentabababab"
+    assert citations.key_of(document(properties={"author": (",",)})) == "safe"
 
 
 @pytest.mark.parametrize("hostile", ["}, evil = {", "a\\b", "{{{", "%\n@book{x,"])
 def test_no_title_breaks_out_of_its_entry(hostile: str) -> None:
-    text = citations.as_bibtex(document(title=hostile.replace("\n", " "), properties={}))
-    plain = text.replace("\\{", "").replace("\\}", "").replace("\\textbackslash{}", "")
-    assert plain.count("{") == plain.count("}") and "evil = {" not in text.replace("\\{", "(")
+    """BibTeX counts every brace, also one behind a backslash."""
+    text = citations.as_bibtex([(document(title=hostile.replace("\n", " "), properties={}), "")])
+    assert text.count("{") == text.count("}") and "evil = {" not in text.replace("\\textbraceleft{", "(")
+
+
+def test_documents_that_would_have_the_same_key_have_different_ones() -> None:
+    years = [(document(title=f"Annual report {year}", properties={}), "") for year in (2023, 2024)]
+    assert [item["id"] for item in json.loads(citations.as_csl(years))] == ["annual", "annual-2"]
+    assert [line for line in citations.as_bibtex(years).splitlines() if "@" in line] == [
+        "@misc{annual,",
+        "@misc{annual-2,",
+    ]
 
 
 def test_an_answer_names_the_document_and_page_that_it_is_taken_from(client: TestClient, library: Library) -> None:
@@ -114,6 +124,8 @@ def test_the_command_line_sets_tags_filters_and_cites(commands: Commands, tmp_pa
         "Ann Lee, Ben Ray: Handbook of the reservoir. reservoir.pdf, page 3.\n"
     )
     assert "@misc{" in cairn("cite", WALKS, "--format", "bibtex").stdout
+    assert "no document or answer 'other.pdf'" in cairn("cite", "other.pdf").stderr
+    assert cairn("list", "--where", "tag=none").stderr == "There are no documents matching that.\n"
     assert cairn("list", "--where", "nonsense").exit_code == 1 and cairn("set").exit_code == 2
 
 

@@ -101,6 +101,25 @@ def test_a_failing_library_is_tried_again_and_logged(
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
 
 
+def test_documents_are_read_also_after_one_could_not_be_described(library: Library, paper: Path) -> None:
+    work, failures = Jobs.run_next, [OSError("disk full")]
+
+    def describe() -> bool:
+        if failures:
+            raise failures.pop()
+        return False
+
+    def first_thread_only(*, on_progress: Callable[[Job], None], idle_owners_only: bool) -> Job | None:
+        return None if idle_owners_only else work(library.jobs, on_progress=on_progress)
+
+    library.descriptions.make_next = describe  # type: ignore[method-assign]
+    library.jobs.run_next = first_thread_only  # type: ignore[method-assign,assignment]
+    with JobRunner(library, idle_seconds=0.01, pause_seconds=0.01):
+        until(lambda: not failures)
+        job = library.documents.submit(paper)
+        until(lambda: not library.jobs.get(job.id).active)
+
+
 def test_an_idle_runner_stops_at_once(library: Library) -> None:
     runner = JobRunner(library)
     runner.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 
 from app.api import uploads
 from app.api.uploads import Uploads
@@ -166,13 +165,9 @@ def test_a_page_at_one_server_learns_what_happens_at_the_other(
     until(lambda: (one.post("/api/v1/collections", json={"name": f"Water {next(names)}"}), len(told) > 1)[1])
 
 
-def test_an_answer_is_stopped_from_either_server(
-    replicas: tuple[TestClient, TestClient, Library], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two, _ = replicas
-    queue = one.app.state.ask_queue  # type: ignore[attr-defined]
-    stopped, ask_id = threading.Event(), "a" * 32
-    queue._stops[ask_id] = None, stopped
-    assert two.post(f"/api/v1/ask/{ask_id}/stop").status_code == 204
-    assert stopped.wait(20)
+def test_an_answer_is_stopped_from_either_server(replicas: tuple[TestClient, TestClient, Library]) -> None:
+    one, two, worker = replicas
+    with one.app.state.ask_queue.stoppable(worker) as (ask_id, stopped):  # type: ignore[attr-defined]
+        assert two.post(f"/api/v1/ask/{ask_id}/stop").status_code == 204
+        assert stopped.wait(20)
     assert two.post("/api/v1/ask/nothing/stop").status_code == 404

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app import http_security
@@ -93,7 +93,7 @@ def test_a_stream_ends_when_its_token_is_replaced(
     app = build_app(settings_for(home), library, page=False)
     with served(app) as url:
         bearer, lines = {"Authorization": f"Bearer {token}"}, []
-        with httpx.stream("POST", f"{url}{path}", json=body, headers=bearer, timeout=30) as response:
+        with httpx2.stream("POST", f"{url}{path}", json=body, headers=bearer, timeout=30) as response:
             for line in response.iter_lines():
                 lines.append(line)
                 if len(lines) == 4:

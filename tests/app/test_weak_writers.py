@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from app.api import build_app
-from app.cli.questions import answer_row, print_answer
+from app.cli.questions import print_answer, row_of_answer
 from app.exports.answers import answer_as_html
 from retrieval.library import Library
 from retrieval.types.answers import NOTHING_FOUND, Answer
@@ -181,7 +181,7 @@ def test_the_command_line_says_why_it_quotes_and_shows_the_quotation_beside(
 
 
 def test_programs_are_told_both(library: Library, writer: ScriptedWriter) -> None:
-    row = answer_row(ask(library), 1)
+    row = row_of_answer(ask(library), 1)
     assert row["set_aside"] == BABBLE and row["quotation"]["outcome"] == "found"
     assert row["quotation"]["short_answer"] == row["short_answer"] and "1981" in row["quotation"]["text"]
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 from playwright.sync_api import expect
 
 from tests.app.serving import BEARER
@@ -46,7 +46,9 @@ def ask(page: Any, question: str) -> None:
 
 def in_its_own_words(url: str) -> None:
     """Answers at this server are written by the model, so that its attention chooses the words."""
-    httpx.patch(f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}, headers=BEARER).raise_for_status()
+    httpx2.patch(
+        f"{url}/api/v1/preferences", json={"quote": False, "max_tokens": 16}, headers=BEARER
+    ).raise_for_status()
 
 
 @contextlib.contextmanager

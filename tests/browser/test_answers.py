@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app.exports.answers import answer_as_html
@@ -424,7 +424,7 @@ def test_what_was_not_found_is_called_the_same_everywhere(
     expect(page.locator(".verdict")).to_contain_text(NOTHING_FOUND)
     expect(page.locator(".verdict")).not_to_contain_text("still being read")
     (head,) = library.answers.list()
-    assert NOTHING_FOUND in httpx.get(f"{url}/api/v1/answers/{head.id}/export", headers=BEARER, timeout=60).text
+    assert NOTHING_FOUND in httpx2.get(f"{url}/api/v1/answers/{head.id}/export", headers=BEARER, timeout=60).text
     view(page, "History")
     expect(page.locator(".history .item")).to_contain_text(NOTHING_FOUND)
 
@@ -449,7 +449,7 @@ def test_a_quotation_does_not_rest_on_the_model_itself(
 ) -> None:
     url = serve(library)
     for quote in (True, False):
-        httpx.patch(
+        httpx2.patch(
             f"{url}/api/v1/preferences",
             json={"low_share": 0.95, "quote": quote, "max_tokens": 16},
             headers=BEARER,

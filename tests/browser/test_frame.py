@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app.api import changes
@@ -154,7 +154,7 @@ def test_text_that_tries_style_links_and_directions_loads_nothing_and_turns_noth
     assert page.locator(f"[href^='{ELSEWHERE}'], [src^='{ELSEWHERE}'], [href^='javascript']").count() == 0
     exported = open_tab("about:blank")
     address = f"{url}/api/v1/answers/{library.answers.list()[0].id}/export"
-    exported.set_content(httpx.get(address, headers=BEARER, timeout=60).text)
+    exported.set_content(httpx2.get(address, headers=BEARER, timeout=60).text)
     expect(exported.locator("h1")).to_be_visible()
     assert exported.locator("link, iframe, base, svg, script, [href]").count() == 0
     assert exported.evaluate(BACKWARDS) == []

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app.api.uploads import Uploads
@@ -32,7 +32,7 @@ PATH = "How long is the path around the lake?"
 def renamed(url: str, library: Library, source: str, title: str) -> None:
     """By somebody else, through the same server."""
     (document,) = library.documents.list(search=source)
-    httpx.patch(f"{url}/api/v1/documents/{document.id}", json={"title": title}, headers=BEARER).raise_for_status()
+    httpx2.patch(f"{url}/api/v1/documents/{document.id}", json={"title": title}, headers=BEARER).raise_for_status()
 
 
 def test_documents_and_their_collections_are_shown_as_they_are_at_one_time(
@@ -207,7 +207,7 @@ def test_suggestions_are_of_the_documents_that_are_chosen_now(
     with overtaken(page, "/suggestions") as begun:  # asked for because of a change
         renamed(url, library, WALKS, "On foot")
         begun()  # else both changes may come as one
-        httpx.post(
+        httpx2.post(
             f"{url}/api/v1/documents/delete",
             json={"document_ids": [one.id for one in library.documents.list(search=RESERVOIR)]},
             headers=BEARER,

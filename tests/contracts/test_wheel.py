@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +70,6 @@ def test_a_wheel_reads_a_document_answers_and_serves_its_page(installed: Path, t
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         token = cairn("token").strip()
-        page = httpx.get(f"{url}/", headers={"Authorization": f"Bearer {token}"}, timeout=60, follow_redirects=True)
+        page = httpx2.get(f"{url}/", headers={"Authorization": f"Bearer {token}"}, timeout=60, follow_redirects=True)
         server.terminate()
     assert page.status_code == 200 and "gradio" in page.text

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
+import httpx2
 import pytest
 
 from retrieval.bounded_http import PLAIN, at_most
@@ -53,7 +53,7 @@ def address() -> Iterator[str]:
 @pytest.mark.parametrize("path", ["/endless", "/packed"])
 def test_no_more_is_read_than_any_answer_has(address: str, path: str) -> None:
     tracemalloc.start()
-    with httpx.Client(headers=PLAIN, event_hooks=at_most(1_000_000)) as client, pytest.raises(httpx.ReadError):
+    with httpx2.Client(headers=PLAIN, event_hooks=at_most(1_000_000)) as client, pytest.raises(httpx2.ReadError):
         client.get(address + path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

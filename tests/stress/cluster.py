@@ -40,7 +40,7 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import httpx
+import httpx2
 import machine
 import psutil
 from sqlalchemy import make_url
@@ -194,11 +194,11 @@ class People:
     def _asked(self, question: str) -> bool:
         """Whether it was answered."""
         try:
-            response = httpx.post(
+            response = httpx2.post(
                 f"{self.address}/api/v1/ask", json={"question": question}, headers=HEADERS, timeout=240
             )
             told = events(response.text)[-1:] if response.status_code == 200 else [("error", response.json())]
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             self.counts["connections that broke"] += 1
             return False
         except (ValueError, KeyError):  # a stream that was cut amid an event
@@ -260,7 +260,7 @@ def campaign(cluster: Cluster, stack: ExitStack, given: argparse.Namespace) -> d
     for path in files:
         with path.open("rb") as file:
             one = {"file": (path.name, file)}
-            sent = httpx.post(f"{address}/api/v1/documents", files=one, headers=HEADERS, timeout=240)
+            sent = httpx2.post(f"{address}/api/v1/documents", files=one, headers=HEADERS, timeout=240)
         assert sent.status_code == 202, sent.text
     left = [] if given.calm else strikes(cluster, given)
     done, mend, struck = 0, list[tuple[float, Callable[[], None]]](), []
@@ -298,7 +298,7 @@ def examined(cluster: Cluster, files: list[Path], *, kills: int) -> list[str]:
     names = sorted(path.name for path in files)
     wrong += [f"a server shows {Counter(shown)} " for shown in both if sorted(shown) != names]
     here, there = (
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=HEADERS) for port in cluster.ports.values()
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=HEADERS) for port in cluster.ports.values()
     )
     here.post("/api/v1/collections", json={"name": "Seen"}).raise_for_status()
     told = time.monotonic() + SAME_WITHIN_SECONDS
@@ -324,21 +324,21 @@ def examined(cluster: Cluster, files: list[Path], *, kills: int) -> list[str]:
 def _documents(port: int) -> list[dict[str, Any]]:
     """Without the sample that an empty library begins with."""
     url = f"http://127.0.0.1:{port}/api/v1/documents"
-    found = httpx.get(url, params={"limit": 500}, headers=HEADERS, timeout=60).raise_for_status().json()
+    found = httpx2.get(url, params={"limit": 500}, headers=HEADERS, timeout=60).raise_for_status().json()
     return [one for one in found["documents"] if "handbook" not in one["source"]]
 
 
 def _done(cluster: Cluster) -> int:
     """Documents that are stored; asked of a server that answers."""
     for port in cluster.ports.values():
-        with suppress(httpx.HTTPError, KeyError, ValueError):
+        with suppress(httpx2.HTTPError, KeyError, ValueError):
             return sum(one["state"] == "ready" for one in _documents(port))
     return 0
 
 
 def _ready(port: int) -> bool:
-    with suppress(httpx.HTTPError):
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=10).status_code == 200
+    with suppress(httpx2.HTTPError):
+        return httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=10).status_code == 200
     return False
 
 

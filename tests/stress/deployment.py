@@ -32,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import httpx
+import httpx2
 import machine
 import yaml
 
@@ -108,7 +108,7 @@ class Deployment:
 class Journey:
     """Steps with their seconds. A step that does not come about in time raises."""
 
-    def __init__(self, client: httpx.Client):
+    def __init__(self, client: httpx2.Client):
         self.client, self.seconds = client, dict[str, float]()
 
     @contextmanager
@@ -124,7 +124,7 @@ class Journey:
             try:
                 if found := condition():
                     return found
-            except (httpx.HTTPError, KeyError):
+            except (httpx2.HTTPError, KeyError):
                 pass
             time.sleep(0.1)
         raise AssertionError("did not happen in time")
@@ -153,12 +153,12 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cairn-deployment-")))
         deployment = Deployment(folder, stack)
-        client = stack.enter_context(httpx.Client(base_url=deployment.url("balancer"), timeout=120))
+        client = stack.enter_context(httpx2.Client(base_url=deployment.url("balancer"), timeout=120))
         journey = Journey(client)
         try:
             walk(deployment, journey, stack)
             failed = ""
-        except (AssertionError, httpx.HTTPError) as error:
+        except (AssertionError, httpx2.HTTPError) as error:
             failed = f"{type(error).__name__}: {error}"
             for log in sorted(folder.glob("*.log")):
                 print(f"== {log.name}\n{log.read_text()[-3000:]}", file=sys.stderr)
@@ -175,7 +175,7 @@ def walk(deployment: Deployment, journey: Journey, stack: ExitStack) -> None:
             deployment.start(server)
         deployment.start_balancer()
         for server in ("server-one", "server-two", "balancer"):
-            journey.until(lambda at=server: httpx.get(f"{deployment.url(at)}/readyz").status_code == 200)
+            journey.until(lambda at=server: httpx2.get(f"{deployment.url(at)}/readyz").status_code == 200)
     with journey.step("sign in"):
         assert client.get("/api/v1/documents").status_code == 401
         assert client.post("/login", data={"password": SECRETS["PASSWORD"]}).status_code == 303
@@ -231,14 +231,14 @@ def walk(deployment: Deployment, journey: Journey, stack: ExitStack) -> None:
         assert [process.wait(60) for process in left] == [0] * len(left)
 
 
-def at_the_other(deployment: Deployment, client: httpx.Client, stack: ExitStack) -> httpx.Client:
+def at_the_other(deployment: Deployment, client: httpx2.Client, stack: ExitStack) -> httpx2.Client:
     """The same browser's requests, sent to the server to which it is not bound."""
     other = "server-two" if client.cookies["cairn_server"] == "one" else "server-one"
     cookies = {"cairn_session": client.cookies["cairn_session"]}
-    return stack.enter_context(httpx.Client(base_url=deployment.url(other), cookies=cookies, timeout=60))
+    return stack.enter_context(httpx2.Client(base_url=deployment.url(other), cookies=cookies, timeout=60))
 
 
-def told_after(client: httpx.Client, other: httpx.Client) -> float:
+def told_after(client: httpx2.Client, other: httpx2.Client) -> float:
     """Seconds from a change at one server to the event in a page that is open at the other."""
     with client.stream("GET", "/api/v1/events") as stream:
         lines = stream.iter_lines()
@@ -253,11 +253,11 @@ def told_after(client: httpx.Client, other: httpx.Client) -> float:
     raise AssertionError("the page was not told")
 
 
-def cut_short(client: httpx.Client) -> None:
+def cut_short(client: httpx2.Client) -> None:
     """An answer whose server is killed: the connection ends, and nothing else is expected of it."""
     try:
         client.post("/api/v1/ask", json={"question": "What is done in an emergency?"})
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return
 
 

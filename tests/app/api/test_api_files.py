@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from app.api import changes, uploads
 from retrieval.documents import Documents
 from retrieval.library import Library
-from tests.app.api_client import ask, error_code, events, locked_pdf, opened, send
+from tests.app.api_client import PDF, ask, error_code, events, locked_pdf, opened, send
 from tests.app.serving import settings_for
 from tests.app.small_library import RESERVOIR, WALKS
 from tests.waiting import until
@@ -79,6 +79,15 @@ class TestFiles:
         response = send(shared_client, name, content)
         assert response.status_code >= 400 and error_code(response) == code
         assert list((shared_library.view.workspace.home / "uploads").iterdir()) == []
+
+    def test_of_several_files_those_that_cannot_be_taken_are_named_and_the_others_are_stored(
+        self, client: TestClient
+    ) -> None:
+        sent = [("a.pdf", locked_pdf("open")), ("b.pdf", locked_pdf("sesame")), ("c.exe", b"MZ"), ("d.pdf", PDF)]
+        response = client.post("/api/v1/documents", files=[("file", one) for one in sent], data={"password": "open"})
+        assert response.status_code == 202 and [job["source"] for job in response.json()["jobs"]] == ["a.pdf", "d.pdf"]
+        refused = {one["source"]: one["code"] for one in response.json()["refused"]}
+        assert refused == {"b.pdf": "unreadable_file", "c.exe": "unknown_kind"}
 
     def test_a_damaged_pdf_is_refused_in_words_and_others_go_on(self, client: TestClient) -> None:
         send(client, "bad.pdf", b"%PDF-1.7\nnothing of a document", path="uploads")

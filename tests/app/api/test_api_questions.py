@@ -99,27 +99,27 @@ class TestStreaming:
     """Over a real socket: the test client waits for whole responses."""
 
     def test_stopping_ends_the_stream_with_the_answer_so_far(self, library: Library, home: Path) -> None:
-        import httpx
+        import httpx2
 
         slowed(library, 0.1)
         with served(build_app(settings_for(home), library, page=False)) as url:
             seen = []
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
+            with httpx2.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
                 for line in response.iter_lines():
                     if line.startswith("event: "):
                         seen.append(line[7:])
                     if line.startswith("data: ") and seen[-1] == "started":
                         ask_id = json.loads(line[6:])["ask_id"]
                     if seen.count("token") == 2 and line == "":
-                        httpx.post(f"{url}/api/v1/ask/{ask_id}/stop", headers=BEARER)
+                        httpx2.post(f"{url}/api/v1/ask/{ask_id}/stop", headers=BEARER)
             assert seen[-1] == "answer" and seen.count("token") < 8
 
     def test_a_reader_that_goes_away_stops_the_work(self, library: Library, home: Path) -> None:
-        import httpx
+        import httpx2
 
         slowed(library, 0.05)
         with served(build_app(settings_for(home), library, page=False)) as url:
-            with httpx.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
+            with httpx2.stream("POST", f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER) as response:
                 next(response.iter_lines())
             until(library.answers.list)
             assert len(library.answers.get(library.answers.list()[0].id).tokens) < 10
@@ -127,13 +127,13 @@ class TestStreaming:
     def test_eight_people_asking_at_once_get_the_answers_they_would_get_alone(
         self, library: Library, home: Path
     ) -> None:
-        import httpx
+        import httpx2
 
         questions = [f"What of the dam in {1960 + number}?" for number in range(8)]
         with served(build_app(settings_for(home), library, page=False)) as url:
 
             def put(question: str) -> tuple[str, Any]:
-                text = httpx.post(f"{url}/api/v1/ask", json={"question": question}, headers=BEARER, timeout=30).text
+                text = httpx2.post(f"{url}/api/v1/ask", json={"question": question}, headers=BEARER, timeout=30).text
                 answer = events(text)[-1][1]
                 return answer["text"], [token["blocks"] for token in answer["tokens"]]
 

@@ -59,3 +59,8 @@ def test_a_served_folder_is_followed_by_itself(library, papers: Path, monkeypatc
         until(lambda: sources() == before | {"crane.txt", "gate.txt"})
     (folder,) = library.folders.list()
     assert not folder.watched and folder.report is not None
+
+
+def test_a_folder_that_somebody_forgot_meanwhile_is_not_found(shared_client: TestClient) -> None:
+    assert shared_client.post("/api/v1/folders/gone/run").status_code == 404
+    assert shared_client.delete("/api/v1/folders/gone").status_code == 404

@@ -6,7 +6,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import httpx
+import httpx2
 import pytest
 
 from app.api import web_page
@@ -18,27 +18,27 @@ PUBLIC, HTML = "93.184.216.34", {"content-type": "text/html; charset=utf-8"}
 
 def fetched(
     address: str,
-    answer: Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]],
+    answer: Callable[[httpx2.Request], httpx2.Response | Awaitable[httpx2.Response]],
     found: dict[str, list[str]] | None = None,
     file: io.BytesIO | None = None,
 ) -> str:
     def resolve(host: str) -> list[str]:
         return (found or {}).get(host, [PUBLIC])
 
-    transport = httpx.MockTransport(answer)  # type: ignore[arg-type]
+    transport = httpx2.MockTransport(answer)  # type: ignore[arg-type]
     return fetch_page(address, 1000, file or io.BytesIO(), resolve=resolve, transport=transport)
 
 
-def never(request: httpx.Request) -> httpx.Response:
+def never(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"{request.url} was asked")
 
 
 def test_a_page_is_asked_at_the_address_that_was_checked_under_its_own_name() -> None:
     asked = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
-        return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"<p>Hello</p>"))
+        return httpx2.Response(200, headers=HTML, stream=httpx2.ByteStream(b"<p>Hello</p>"))
 
     file = io.BytesIO()
     assert fetched("example.org/a/news.php?id=1", answer, file=file) == "news.html"
@@ -65,36 +65,48 @@ def test_other_schemes_ports_and_users_are_refused(address: str) -> None:
 
 
 def test_a_redirect_is_followed_by_the_same_rules() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         host = request.headers["host"]
         if host == "example.org":
-            return httpx.Response(302, headers={"location": "http://other.example/page.html"})
-        return httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"there"))
+            return httpx2.Response(302, headers={"location": "http://other.example/page.html"})
+        return httpx2.Response(200, headers=HTML, stream=httpx2.ByteStream(b"there"))
 
     assert fetched("example.org", answer) == "page.html"
     with pytest.raises(Refused, match="not a public server"):
         fetched("example.org", answer, {"other.example": ["127.0.0.1"]})
     with pytest.raises(Refused, match="from one address to the next"):
-        fetched("example.org", lambda request: httpx.Response(302, headers={"location": "/again"}))
+        fetched("example.org", lambda request: httpx2.Response(302, headers={"location": "/again"}))
+
+
+@pytest.mark.parametrize("address", ["http://other.example:abc/", "https://[::1", "\x00", "https://xn--a/"])
+def test_an_address_that_cannot_be_is_a_sentence_also_of_a_redirect(address: str) -> None:
+    why = "is not the address of a web page|could not be fetched"
+    with pytest.raises(Refused, match=why):
+        fetched(address, never, {"xn--a": []})
+    with pytest.raises(Refused, match=why):
+        fetched("example.org", lambda request: httpx2.Response(302, headers={"location": address}), {"xn--a": []})
 
 
 def test_what_is_too_long_of_another_kind_or_missing_is_a_sentence() -> None:
     for answer, why in (
-        (httpx.Response(200, headers=HTML, stream=httpx.ByteStream(b"x" * 1001)), "too long"),
+        (httpx2.Response(200, headers=HTML, stream=httpx2.ByteStream(b"x" * 1001)), "too long"),
         (
-            httpx.Response(200, headers={"content-type": "video/mp4"}, stream=httpx.ByteStream(b"x")),
+            httpx2.Response(200, headers={"content-type": "video/mp4"}, stream=httpx2.ByteStream(b"x")),
             "video/mp4 cannot be read",
         ),
-        (httpx.Response(200, headers=HTML | {"content-encoding": "gzip"}, stream=httpx.ByteStream(b"x")), "compressed"),
-        (httpx.Response(404, stream=httpx.ByteStream(b"no")), "its server answered 404"),
+        (
+            httpx2.Response(200, headers=HTML | {"content-encoding": "gzip"}, stream=httpx2.ByteStream(b"x")),
+            "compressed",
+        ),
+        (httpx2.Response(404, stream=httpx2.ByteStream(b"no")), "its server answered 404"),
     ):
         with pytest.raises(Refused, match=why):
             fetched("example.org/film", lambda request, answer=answer: answer)  # type: ignore[misc]
     assert (
         fetched(
             "example.org/notes.md",
-            lambda request: httpx.Response(
-                200, headers={"content-type": "text/plain"}, stream=httpx.ByteStream(b"# A")
+            lambda request: httpx2.Response(
+                200, headers={"content-type": "text/plain"}, stream=httpx2.ByteStream(b"# A")
             ),
         )
         == "notes.md"
@@ -104,20 +116,20 @@ def test_what_is_too_long_of_another_kind_or_missing_is_a_sentence() -> None:
 def test_what_comes_is_in_the_file_before_more_is_asked_for() -> None:
     file = io.BytesIO()
 
-    class Pieces(httpx.AsyncByteStream):
+    class Pieces(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             for count in range(3):
                 assert len(file.getvalue()) == 100 * count
                 yield b"x" * 100
 
-    fetched("example.org", lambda request: httpx.Response(200, headers=HTML, stream=Pieces()), file=file)
+    fetched("example.org", lambda request: httpx2.Response(200, headers=HTML, stream=Pieces()), file=file)
     assert len(file.getvalue()) == 300
 
 
 def test_a_server_whose_headers_never_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_page, "MOST_SECONDS", 0.05)
 
-    async def answer(request: httpx.Request) -> httpx.Response:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
         await asyncio.Event().wait()
         raise AssertionError
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,14 @@ def test_ingest_goes_on_after_a_bad_file_and_ends_with_status_1(commands: Comman
     assert "There is no file" in found["missing.pdf"]["error"] and found["missing.pdf"]["document_id"] is None
     assert "empty" in found["a.TXT"]["error"] and "cannot be read" in found["b.pdf"]["error"]
     assert all(list(row) == INGEST_KEYS for row in found.values())
+
+
+def test_a_folder_that_cannot_be_read_is_named(papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shut(folder: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "scandir", shut)  # the tests may run as root
+    assert list(files_below([papers])) == [(papers, "papers")]
 
 
 def test_ingest_says_that_a_file_is_already_stored(commands: Commands, library: Library, papers: Path) -> None:

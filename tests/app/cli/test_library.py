@@ -11,6 +11,7 @@ import pytest
 
 from retrieval.documents import Documents
 from retrieval.errors import ExtractError
+from retrieval.jobs import Jobs
 from retrieval.library import Library
 from retrieval.maintenance import Maintenance
 from retrieval.types.records import RepairReport
@@ -42,7 +43,10 @@ def test_list_show_and_delete_agree(commands: Commands, library: Library) -> Non
     assert [row["source"] for row in rows(cairn("list", "--json").stdout)] == [WALKS]
 
 
-def test_list_shows_collections_jobs_and_answers(commands: Commands, tmp_path: Path) -> None:
+def test_list_shows_collections_jobs_and_answers(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Jobs.list.__kwdefaults__, "limit", 1)  # of a page of jobs; a list holds all of them
     (tmp_path / "b.txt").write_text("The dam is old.")
     cairn("ingest", tmp_path / "b.txt", "--collection", "water")
     cairn("ask", "What of the dam?")

@@ -163,6 +163,16 @@ def test_export_writes_html_and_json_of_the_last_answer(commands: Commands, libr
     assert cairn("export", "ffff").exit_code == 1
 
 
+def test_an_export_into_a_pipe_is_the_one_into_a_file_with_characters_that_nobody_sees(
+    commands: Commands, tmp_path: Path
+) -> None:
+    cairn("ask", "When was the \u200cdam raised?")
+    for options in ((), ("--json",)):
+        cairn("export", "last", "-o", tmp_path / "answer", *options)
+        kept = (tmp_path / "answer").read_text()
+        assert "\u200c" in kept and cairn("export", "last", *options).stdout == kept + "\n"
+
+
 def test_terminal_control_codes_of_documents_never_reach_the_terminal(
     commands: Commands, library: Library, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -212,7 +212,7 @@ def test_a_declared_proxy_has_as_many_as_there_are(server: Server) -> None:
 
 
 def test_a_connection_that_is_kept_serves_many_requests(server: Server) -> None:
-    with httpx.Client(base_url=server.url) as client:
+    with httpx2.Client(base_url=server.url) as client:
         for number in range(5):
             assert client.get("/hello").text == "hello"
             assert client.post("/length", content=b"x" * number * 1000).text == str(number * 1000)
@@ -238,7 +238,7 @@ def test_broken_connections_leave_no_traceback_in_the_log(
             with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=10) as connection:
                 connection.sendall(request)
                 time.sleep(0.1)
-        until(lambda: httpx.get(f"{url}/healthz").status_code == 200)
+        until(lambda: httpx2.get(f"{url}/healthz").status_code == 200)
         time.sleep(0.3)
     assert [record for record in caplog.records if record.exc_info or "Traceback" in record.getMessage()] == []
 
@@ -258,7 +258,7 @@ def test_forwarded_headers_are_believed_of_declared_proxies_only(
     routes.insert(0, routes.pop())
     sent = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}
     with served(app) as url:
-        httpx.get(
+        httpx2.get(
             f"{url}/api/v1/seen", headers=sent | {"Forwarded": "for=203.0.113.7", "X-Real-IP": "203.0.113.7"} | BEARER
         )
     host, scheme, headers = seen[0]

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app.api import build_app, questions
@@ -40,17 +40,17 @@ class World:
     def __init__(self) -> None:
         self.go_on = threading.Event()
         self.begun: list[str] = []  # whose work, in the order in which it began
-        self.clients: dict[str, httpx.Client] = {}
+        self.clients: dict[str, httpx2.Client] = {}
 
     def work(self, who: Principal) -> None:
         self.begun.append(who.name)
         if who.name == "ann":
             assert self.go_on.wait(60)
 
-    def call(self, name: str, method: str, path: str, **more: Any) -> httpx.Response:
+    def call(self, name: str, method: str, path: str, **more: Any) -> httpx2.Response:
         return self.clients[name].request(method, path, **more)
 
-    def ask(self, name: str) -> httpx.Response:
+    def ask(self, name: str) -> httpx2.Response:
         return self.call(name, "POST", "ask", json={"question": "What of the dam?"})
 
     def flood(self, threads: ThreadPoolExecutor, number: int, *request: Any, **more: Any) -> list[Future[Any]]:
@@ -60,7 +60,7 @@ class World:
         return flood
 
 
-def done(requests: list[Future[Any]]) -> list[httpx.Response]:
+def done(requests: list[Future[Any]]) -> list[httpx2.Response]:
     return [request.result() for request in requests if request.done()]
 
 
@@ -92,11 +92,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         for name in ("ann", "bob"):
             tokens[name], digest = fresh_token()
             library.accounts.set_token_digest(library.accounts.create(name, "no password"), digest)
-        limits = httpx.Limits(max_connections=None)
+        limits = httpx2.Limits(max_connections=None)
         with served(build_app(settings, library, page=False)) as url:  # type: ignore[arg-type]
             for name, token in tokens.items():
                 headers = {"Authorization": f"Bearer {token}"}
-                world.clients[name] = httpx.Client(
+                world.clients[name] = httpx2.Client(
                     base_url=f"{url}/api/v1/", headers=headers, timeout=60, limits=limits
                 )
             yield world

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 import app.auth
@@ -176,11 +176,11 @@ def test_nothing_else_waits_while_passwords_are_hashed(
     settings = settings_for(home, host="0.0.0.0", password=PASSWORD, token=TOKEN)
     built = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with served(built) as url, ThreadPoolExecutor(60) as threads:
-        guesses = [threads.submit(httpx.post, f"{url}/login", data={"password": WRONG}, timeout=60) for _ in range(60)]
+        guesses = [threads.submit(httpx2.post, f"{url}/login", data={"password": WRONG}, timeout=60) for _ in range(60)]
         until(lambda: sum(guess.done() for guess in guesses) == 55)
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert httpx2.get(f"{url}/healthz").status_code == 200
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        assert httpx.get(f"{url}/api/v1/documents", headers=headers).status_code == 200
+        assert httpx2.get(f"{url}/api/v1/documents", headers=headers).status_code == 200
         HeldHasher.go_on.set()
         statuses = [guess.result().status_code for guess in guesses]
     assert statuses.count(401) == 5 and statuses.count(429) == 55
@@ -201,10 +201,10 @@ def test_nothing_else_waits_while_the_catalogue_is_slow_to_say_who_asks(
     built = build_app(settings, library, page=False)  # type: ignore[arg-type]
     with served(built) as url, ThreadPoolExecutor(4) as threads:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        asking = threads.submit(httpx.get, f"{url}/api/v1/documents", headers=headers, timeout=60)
+        asking = threads.submit(httpx2.get, f"{url}/api/v1/documents", headers=headers, timeout=60)
         assert looking.acquire(timeout=30)
         try:
-            assert httpx.get(f"{url}/healthz", timeout=10).status_code == 200
+            assert httpx2.get(f"{url}/healthz", timeout=10).status_code == 200
         finally:
             found.set()
         assert asking.result().status_code == 401

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import uvicorn
 
 from app.api import build_app
@@ -65,9 +65,9 @@ def held(library: Library) -> threading.Event:
 
 def asking(url: str, answers: list[str]) -> threading.Thread:
     def run() -> None:
-        with suppress(httpx.RemoteProtocolError):  # of a server that does not wait
+        with suppress(httpx2.RemoteProtocolError):  # of a server that does not wait
             answers.append(
-                httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60).text
+                httpx2.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60).text
             )
 
     thread = threading.Thread(target=run, daemon=True)
@@ -79,13 +79,13 @@ def test_a_running_answer_is_finished_and_no_new_one_is_begun(library: Library, 
     goes_on, answers = held(library), []
     with draining(library, home, 30) as (server, url):
         thread = asking(url, answers)
-        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
+        until(lambda: httpx2.get(f"{url}/readyz").status_code == 200)
+        until(lambda: "cairn_questions_running 1.0" in httpx2.get(f"{url}/metrics", headers=BEARER).text)
         server.handle_exit(signal.SIGTERM, None)
-        until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
-        refused = httpx.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60)
+        until(lambda: httpx2.get(f"{url}/readyz").status_code == 503)
+        refused = httpx2.post(f"{url}/api/v1/ask", json={"question": QUESTION}, headers=BEARER, timeout=60)
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
-        assert refused.headers["retry-after"] and httpx.get(f"{url}/healthz").status_code == 200
+        assert refused.headers["retry-after"] and httpx2.get(f"{url}/healthz").status_code == 200
         goes_on.set()
         thread.join(30)
         until(lambda: server.should_exit)
@@ -98,7 +98,7 @@ def test_an_answer_that_takes_too_long_is_cut_short(library: Library, home: Path
     held(library)
     with draining(library, home, 0.3) as (server, url):
         thread = asking(url, answers)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
+        until(lambda: "cairn_questions_running 1.0" in httpx2.get(f"{url}/metrics", headers=BEARER).text)
         began = time.monotonic()
         server.handle_exit(signal.SIGTERM, None)
         thread.join(30)
@@ -122,7 +122,7 @@ def endless(library: Library) -> threading.Event:
 
 
 def until_asked(url: str, state: str, number: int) -> None:
-    until(lambda: f"cairn_questions_{state} {number}.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
+    until(lambda: f"cairn_questions_{state} {number}.0" in httpx2.get(f"{url}/metrics", headers=BEARER).text)
 
 
 def test_what_still_waits_is_told_that_the_server_stops(library: Library, home: Path) -> None:
@@ -130,8 +130,8 @@ def test_what_still_waits_is_told_that_the_server_stops(library: Library, home: 
     ended = endless(library)
     with draining(library, home, 0.3, questions_at_once=1) as (server, url), ThreadPoolExecutor(2) as threads:
 
-        def post(path: str, **body: Any) -> Future[httpx.Response]:
-            return threads.submit(httpx.post, f"{url}/{path}", json=body, headers=BEARER, timeout=60)
+        def post(path: str, **body: Any) -> Future[httpx2.Response]:
+            return threads.submit(httpx2.post, f"{url}/{path}", json=body, headers=BEARER, timeout=60)
 
         begun = asking(url, answers)
         until_asked(url, "running", 1)
@@ -154,7 +154,7 @@ def test_an_answer_for_an_assistant_is_cut_short_too(library: Library, home: Pat
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     headers = {**BEARER, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
     with draining(library, home, 0.3) as (server, url), ThreadPoolExecutor(1) as threads:
-        called = threads.submit(httpx.post, f"{url}/mcp/", json=message, headers=headers, timeout=60)
+        called = threads.submit(httpx2.post, f"{url}/mcp/", json=message, headers=headers, timeout=60)
         until_asked(url, "running", 1)
         server.handle_exit(signal.SIGTERM, None)
         assert ended.wait(30) and called.result().status_code == 200
@@ -168,7 +168,7 @@ def test_an_idle_server_ends_at_once_and_a_second_signal_does_not_wait(library: 
     goes_on = held(library)
     with draining(library, home, 3600) as (server, url):
         asking(url, answers)
-        until(lambda: "cairn_questions_running 1.0" in httpx.get(f"{url}/metrics", headers=BEARER).text)
+        until(lambda: "cairn_questions_running 1.0" in httpx2.get(f"{url}/metrics", headers=BEARER).text)
         server.handle_exit(signal.SIGTERM, None)
         server.handle_exit(signal.SIGTERM, None)
         assert server.should_exit

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
@@ -23,9 +23,9 @@ ADDRESS = "http://127.0.0.1:7860"
 
 
 @cache
-def _outside() -> httpx.Client:
+def _outside() -> httpx2.Client:
     """One for all: the certificates that each would read take longer than what it asks."""
-    return httpx.Client(timeout=60)
+    return httpx2.Client(timeout=60)
 
 
 class Browser:
@@ -47,7 +47,7 @@ class Browser:
         parts = urlsplit(location)
         return f"{parts.path}?{parts.query}"
 
-    def sign_in(self) -> httpx.Response:
+    def sign_in(self) -> httpx2.Response:
         return self.client.get(self.back(self.to_provider()))
 
     def name(self) -> str | None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
@@ -26,7 +26,7 @@ from tests.app.small_library import without_model
 LONG_AGO, FAR_AHEAD = 946_684_800, 4_102_444_800
 
 
-def refused(visitor: Browser, response: httpx.Response, said: str = "was not valid") -> None:
+def refused(visitor: Browser, response: httpx2.Response, said: str = "was not valid") -> None:
     assert response.status_code == 403 and said in response.text, response.text
     assert not any("cairn_session" in one for one in response.headers.get_list("set-cookie"))
     assert visitor.name() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def test_somebody_new_gets_an_account_of_their_own(visitor: Browser, library: Li
     assert visitor.name() is None
     visitor.sign_in()
     assert visitor.name() == "ann" and len(library.accounts.list()) == 1
+
+
+def test_the_address_may_be_written_in_capitals(browsers: Callable[..., Browser]) -> None:
+    capitals = browsers(oidc_address=ADDRESS.replace("127.0.0.1", "LocalHost"))
+    capitals.client.base_url = ADDRESS.replace("127.0.0.1", "localhost")
+    assert "/authorize?" in capitals.to_provider()
 
 
 def test_the_account_follows_the_subject_whatever_name_and_address_it_has(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -205,8 +205,8 @@ def test_transformers_serve_is_a_server_that_writes(tmp_path: Path) -> None:
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url).is_success
-    except httpx.HTTPError:
+        return httpx2.get(url).is_success
+    except httpx2.HTTPError:
         return False
 
 
