@@ -37,7 +37,7 @@ def match_margin(scores: Sequence[float], sentences: Sequence[float]) -> float:
     """How far the best of the found blocks and sentences stand out: the best block's score, plus its lead over the
     eighth, plus the lead of the best sentence over the next. Both best first.
 
-    Chosen on questions about held-out articles (docs/experiments.md): it tells right answers from wrong ones and from
+    Chosen on questions about held-out articles (docs/decisions/0029): it tells right answers from wrong ones and from
     answers to questions about other articles, which the best score alone hardly does.
     """
     if not scores:
