@@ -131,7 +131,7 @@ class Library:
         """
         home = Path(home).expanduser().resolve()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        make_private([home])
+        make_private(home)
         with catalogue_errors():
             KVLayout((0,), 1, 2, 1, "bf16" if kv_dtype == AUTO else kv_dtype)
             blobs = open_blobs(store_url, home, cache_bytes=store_cache_bytes)
@@ -149,7 +149,7 @@ class Library:
             blobs=blobs,
         )
         if catalogue.database.path is not None:
-            make_private([catalogue.database.path])  # it may lie elsewhere
+            make_private(catalogue.database.path)  # it may lie elsewhere
         passages = PassageBuilder(catalogue, workspace.pages_folder)
         memory = MemoryIndex(workspace, index=index, block_cache_bytes=block_cache_bytes)
         library = cls(View(workspace, workspace, memory, passages, CurrentWriter()))

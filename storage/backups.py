@@ -9,10 +9,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,6 +63,7 @@ logger = logging.getLogger(__name__)
 
 KEPT_DAYS = 3
 FOLDER = "backups"
+_STAMPED = f"{8 * '[0-9]'}T*"
 
 
 def keep_backup(database: Database) -> Path | None:
@@ -99,7 +102,16 @@ def keep_backup_meanwhile(database: Database) -> threading.Thread:
 
 def kept_backups(catalogue: Path) -> list[Path]:
     """Oldest first."""
-    return sorted((catalogue.parent / FOLDER).glob(f"{catalogue.stem}-[0-9]*{catalogue.suffix}"))
+    return sorted(_named(catalogue, _STAMPED + glob.escape(catalogue.suffix)))
+
+
+def all_backups(catalogue: Path) -> list[Path]:
+    """Those, those made before a migration, and unfinished ones. The folder may hold files of other programs."""
+    return [*_named(catalogue, _STAMPED), *_named(catalogue, f"schema-*-{_STAMPED}")]
+
+
+def _named(catalogue: Path, pattern: str) -> Iterator[Path]:
+    return (catalogue.parent / FOLDER).glob(f"{glob.escape(catalogue.stem)}-{pattern}")
 
 
 def _day(path: Path) -> str:

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from storage.backups import FOLDER as BACKUPS
+from storage.backups import all_backups
 from storage.blobs.protocol import Blobs
 from storage.catalogue import Catalogue
 from storage.catalogue.database import BUSY_SECONDS, Database
@@ -84,9 +84,9 @@ def reclaim(
     and compact the catalogue. Returns the bytes freed."""
     freed_bytes = Trash(home).empty(grace_seconds) + blobs.empty_trash(grace_seconds)
     if database.path is not None:
-        for path in sorted((database.path.parent / BACKUPS).rglob("*")):
+        for path in all_backups(database.path):
             with contextlib.suppress(FileNotFoundError):
-                if path.is_file() and time.time() - path.stat().st_mtime >= backups_older_than_seconds:
+                if time.time() - path.stat().st_mtime >= backups_older_than_seconds:
                     freed_bytes += size_of(path)
                     path.unlink()
     return freed_bytes + compact(database)

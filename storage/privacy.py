@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 from storage.errors import StorageError
@@ -22,20 +22,14 @@ class NotPrivate(StorageError):
         )
 
 
-def make_private(paths: Iterable[Path]) -> None:
-    """Take away the rights of group and others on these files and folders, where they exist. Raises `NotPrivate`.
+def make_private(path: Path) -> None:
+    """Take away the rights of group and others on a file or folder. Raises `NotPrivate`.
 
-    Rights on a folder decide about all that lies in it, so the folders themselves are enough.
+    Rights on a folder decide about all that lies in it, so the folder itself is enough.
     """
-    for path in paths:
-        try:
-            mode = path.stat().st_mode
-            if mode & _OTHERS:
-                path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
-                mode = path.stat().st_mode
-        except FileNotFoundError:
-            continue
-        except PermissionError as error:
-            raise NotPrivate(path, mode) from error
-        if mode & _OTHERS:  # a file system without rights
+    mode = path.stat().st_mode
+    if mode & _OTHERS:
+        with contextlib.suppress(PermissionError):
+            path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+        if path.stat().st_mode & _OTHERS:  # not ours, or a file system without rights
             raise NotPrivate(path, mode)

@@ -29,8 +29,9 @@ import json
 import logging
 import shutil
 import sqlite3
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
@@ -46,6 +47,7 @@ from storage.catalogue.database import Database, reserve_block_ids, reserve_numb
 from storage.catalogue.documents import delete_with_contents
 from storage.catalogue.home import Home, progress_of
 from storage.catalogue.jobs import ACTIVE, insert_job
+from storage.catalogue.memory import insert_fingerprint
 from storage.catalogue.schema import (
     blocks,
     collections,
@@ -63,7 +65,7 @@ from storage.catalogue.schema import (
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, StorageError, StoreUnavailable
 from storage.fingerprint import UNKNOWN_MODEL
 from storage.maintenance import database_problems, require_trustworthy
-from storage.migrations.upgrade import backup, bring_up_to_date
+from storage.migrations.upgrade import backup, bring_up_to_date, revision
 from storage.records import ADMINISTRATOR, ShardFile
 from storage.trash import Trash
 
@@ -125,7 +127,7 @@ def read_sidecar(blobs: Blobs, name: str) -> Rows | None:
         tables = {table.name: table for table in (documents, collections, memory_fingerprints, *CONTENTS)}
         rows = {name: [_decoded(tables[name], row) for row in found] for name, found in content["rows"].items()}
         return dict.fromkeys(tables, []) | rows
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
         return None
 
 
@@ -166,10 +168,10 @@ def _decoded(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: base64.b64decode(value) if name in packed else value for name, value in row.items()}
 
 
-def _merge(catalogue: Catalogue, home: Home) -> dict[str, tuple[str, ...]]:
+def _merge(catalogue: Catalogue, home: Home) -> dict[str, Any]:
     """Bring a copy of the catalogue up to what is stored here: remove the documents of which nothing is left, restore
-    those that sidecars know better, and queue the originals that nobody knows. One transaction. Returns the sources as
-    in `RescueReport`."""
+    those that sidecars know better, and queue the originals that nobody knows. One transaction. Returns what
+    `RescueReport` tells of it."""
     blobs, here, copies = home.blobs, home.stored_ids(), sidecars(home.blobs)
     shards_here = {fact.name.partition("/")[2] for fact in blobs.listing("kv")}
     with catalogue.database.write() as connection:
@@ -189,9 +191,11 @@ def _merge(catalogue: Catalogue, home: Home) -> dict[str, tuple[str, ...]]:
         known |= {each: _read_again(connection, each, originals[each], blobs) for each in reread}
         _queue_unfinished(connection)
         _count_on(connection, home.mark)
+        missing = sum(name not in shards_here for name in connection.execute(select(shards.c.name)).scalars())
     kept = known.keys() - set(gone) - set(restored) - set(reread)
     found = {"kept": kept, "restored": restored, "reread": reread, "dropped": gone}
-    return {what: tuple(sorted(known[each] for each in ids)) for what, ids in found.items()}
+    sources = {what: tuple(sorted(known[each] for each in ids)) for what, ids in found.items()}
+    return {**sources, "missing_shards": missing}
 
 
 def _is_newer(connection: Connection, rows: Rows, shards_here: Set[str]) -> bool:
@@ -209,29 +213,31 @@ def _restore(connection: Connection, rows: Rows) -> None:
     (document,) = rows["documents"]
     for table, key in ((memory_fingerprints, "digest"), (collections, "id")):
         for row in rows[table.name]:
-            same = select(table.c[key]).where(table.c[key] == row[key])
-            if connection.execute(same).first() is None and _free_name(connection, table.name, row):
+            known = select(table.c[key]).where(table.c[key] == row[key])
+            if connection.execute(known).first() is None and _free_name(connection, table.name, row):
                 connection.execute(insert(table).values(row))
-    before = connection.execute(select(documents).where(documents.c.id == document["id"])).mappings().first()
-    if before is None:
+    same = documents.c.id == document["id"]
+    contents: Sequence[Table] = CONTENTS
+    if connection.execute(select(documents.c.id).where(same)).first() is None:
         has_collection = select(collections.c.id).where(collections.c.id == document["collection_id"])
         if connection.execute(has_collection).first() is None:
             document = document | {"collection_id": None}
         connection.execute(insert(documents).values(document))
     else:  # title, collection and owner may have changed since it was read
         counted = ("num_pages", "num_characters", "num_tokens", "num_blocks", "size_bytes")
-        values = {name: document[name] for name in (*counted, "state", "notes", "fingerprint")}
-        connection.execute(update(documents).where(documents.c.id == document["id"]).values(values))
-        for table in CONTENTS:
+        values = {name: document[name] for name in (*counted, "stored_file", "state", "notes", "fingerprint")}
+        connection.execute(update(documents).where(same).values(values))
+        contents = [table for table in CONTENTS if table is not title_keys]
+        for table in contents:
             connection.execute(delete(table).where(table.c.document_id == document["id"]))
     _renumber(connection, rows)
-    for table in CONTENTS:
-        if rows[table.name] and (table is not title_keys or before is None):
+    for table in contents:
+        if rows[table.name]:
             connection.execute(insert(table), rows[table.name])
 
 
 def _free_name(connection: Connection, table: str, row: dict[str, object]) -> bool:
-    """Whether a collection of the owner has the name already; models have no names."""
+    """Whether no collection of the owner has the name yet; models have no names."""
     if table != collections.name:
         return True
     same = (collections.c.name == row["name"]) & collections.c.owner_id.is_not_distinct_from(row["owner_id"])
@@ -256,8 +262,7 @@ def _read_again(connection: Connection, document_id: str, original: str, blobs: 
     """A row for an original of which nobody knows what it was called. Returns the name that it has now."""
     made_by = Counter(connection.execute(select(documents.c.fingerprint)).scalars()).most_common(1)
     if not made_by:
-        unknown = {"digest": UNKNOWN_MODEL.digest, "fields": json.dumps(dict(UNKNOWN_MODEL.fields))}
-        connection.execute(insert(memory_fingerprints).values(unknown))
+        insert_fingerprint(connection, UNKNOWN_MODEL)
     # Without a name nobody knows whose it was either: with accounts, only the administrator may see it.
     anybody = select(users.c.id).union(select(documents.c.owner_id).where(documents.c.owner_id.is_not(None))).limit(1)
     with blobs.copy(f"files/{original}") as file:
@@ -333,10 +338,11 @@ def rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> RescueRep
     """
     own = Home(home, blobs)
     with own.alone(), _workplace(home) as workplace:
-        copies = {copy: origin for origin, copy in _copies(catalogue, workplace)}
-        progress = {copy: _usable(copy, own) for copy in copies}
-        base = max((copy for copy in copies if progress[copy] >= 0), key=lambda copy: progress[copy], default=None)
-        origin = None if base is None else copies[base]
+        progress: dict[tuple[Path, Path], int] = {}
+        for path, copy in _copies(catalogue, workplace):
+            with contextlib.suppress(CatalogueUnavailable):
+                progress[path, copy] = _progress_of(copy, path, own)
+        origin, base = max(progress, key=progress.__getitem__, default=(None, None))
         with _remade(base, origin, own, workplace) as (rescued, report):
             made = backup(rescued.database, workplace / "made.sqlite3")
         _replace(catalogue, made, own)
@@ -353,10 +359,9 @@ def restore(copy: Path, place: str | Path, home: Path, blobs: Blobs | None = Non
     with contextlib.closing(target), own.alone(), _workplace(home) as workplace:
         base = workplace / "copy.sqlite3"
         shutil.copy(copy, base)
-        with contextlib.closing(Database(base)) as given:
-            if problems := database_problems(given):
-                raise CatalogueDamaged(str(copy), problems[0])
-            own.progress_of_own(given)
+        if (log := copy.with_name(f"{copy.name}-wal")).exists():  # of a catalogue that was copied with its log
+            shutil.copy(log, f"{base}-wal")
+        _progress_of(base, copy, own)
         with _remade(base, copy, own, workplace) as (rescued, report):
             if target.path is None:
                 bring_up_to_date(target)
@@ -385,10 +390,7 @@ def _remade(
     with contextlib.closing(Catalogue.open(path)) as rescued:
         own.adopt(rescued.database)
         merged = _merge(rescued, own)
-        here = {fact.name.partition("/")[2] for fact in own.blobs.listing("kv")}
-        missing = sum(shard.name not in here for shard in rescued.shards())
-        report = RescueReport(**merged, base=origin, num_users=len(rescued.users()), missing_shards=missing)
-        yield rescued, report
+        yield rescued, RescueReport(**merged, base=origin, num_users=len(rescued.users()))
 
 
 def _replace(catalogue: Path, made: Path, home: Home) -> None:
@@ -432,13 +434,16 @@ def _copies(catalogue: Path, workplace: Path) -> Iterator[tuple[Path, Path]]:
             yield path, copy
 
 
-def _usable(copy: Path, home: Home) -> int:
-    """How far a sound copy of this home's catalogue had come; -1 if it is damaged or not this home's."""
+def _progress_of(copy: Path, origin: Path, home: Home) -> int:
+    """How far a copy of the catalogue `origin` had come. Raises `CatalogueUnavailable` if it is damaged, no catalogue,
+    or not this home's."""
     with contextlib.closing(Database(copy)) as database:
-        try:
-            return -1 if database_problems(database) else home.progress_of_own(database)
-        except CatalogueUnavailable:
-            return -1
+        database.place = str(origin)
+        if problems := database_problems(database):
+            raise CatalogueDamaged(database.place, problems[0])
+        if revision(database) is None:
+            raise CatalogueDamaged(database.place, "it has no tables of Cairn")
+        return home.progress_of_own(database)
 
 
 def _knows_shards(copy: Path) -> bool:

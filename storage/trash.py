@@ -58,12 +58,13 @@ class Trash:
         """Delete what was swept that long ago. Returns the bytes freed."""
         freed_bytes, now = 0, time.time()
         for batch in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
-            swept_at = batch.stat().st_mtime
-            if swept_at > now:  # the clock was set back: the time of grace begins anew
-                os.utime(batch, (now, now))
-            if min(swept_at, now) <= now - older_than_seconds:
-                freed_bytes += size_of(batch)
-                shutil.rmtree(batch, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process empties it, too
+                swept_at = batch.stat().st_mtime
+                if swept_at > now:  # the clock was set back: the time of grace begins anew
+                    os.utime(batch, (now, now))
+                if min(swept_at, now) <= now - older_than_seconds:
+                    freed_bytes += size_of(batch)
+                    shutil.rmtree(batch, ignore_errors=True)
         return freed_bytes
 
 

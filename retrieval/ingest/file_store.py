@@ -61,7 +61,7 @@ def check_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
 
 def check_store_space(workspace: Workspace, source: str, needed_bytes: int) -> None:
     """`check_space`, where the store takes space of this disk. Raises `NotEnoughSpace`."""
-    if workspace.blobs.free_bytes() is not None:
+    if workspace.blobs.on_this_disk:
         check_space(workspace, source, needed_bytes)
 
 

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from storage.blobs.files import TEMPORARY
+from storage.blobs.files import TEMPORARY, create_file
 from storage.blobs.protocol import Range
 
 _MARK_NS = 10**18
@@ -50,13 +50,12 @@ class BlobCache:
     def begin(self, name: str, first: bytes, size_bytes: int) -> int:
         """Make a file of that size with these first bytes and a hole behind them, in place of one that is there.
         Returns its descriptor."""
-        path = self._made(name)
-        temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        temporary = self.staging(name)
+        descriptor = create_file(temporary)
         try:
             os.ftruncate(descriptor, size_bytes)
             fill(descriptor, 0, first[:size_bytes])
-            os.rename(temporary, path)
+            os.rename(temporary, self.path(name))
         except BaseException:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)
@@ -76,11 +75,12 @@ class BlobCache:
 
     def staging(self, name: str) -> Path:
         """A new name beside that of a file to come."""
-        return self._made(name).with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+        return self.path(name).with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
 
     def put(self, staged: Path, name: str) -> Path:
         """Move a staged file, whose checksum was right, to its name."""
-        path = self._made(name)
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.rename(staged, path)
         self.grown(path.stat().st_size)
         return path
@@ -124,11 +124,6 @@ class BlobCache:
     def path(self, name: str) -> Path:
         assert ".." not in name and not name.startswith("/"), name
         return self.folder / name
-
-    def _made(self, name: str) -> Path:
-        path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return path
 
 
 class OpenCached:
@@ -181,10 +176,11 @@ def use(descriptor: int) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When last used, bytes on the disk, path."""
+    """When last used or written, bytes on the disk, path."""
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
             with contextlib.suppress(FileNotFoundError):
                 state = path.stat()
-                yield state.st_atime, 512 * state.st_blocks, path  # in such blocks, whatever the file system has
+                # In such blocks, whatever the file system has.
+                yield max(state.st_atime, state.st_mtime), 512 * state.st_blocks, path

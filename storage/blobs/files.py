@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import time
 import uuid
 import weakref
@@ -28,7 +27,7 @@ def write_durably(path: Path, contents: memoryview) -> None:
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     try:
-        with open(_create(temporary), "wb", buffering=0) as file:
+        with open(create_file(temporary), "wb", buffering=0) as file:
             written = 0
             while written < len(contents):
                 written += file.write(contents[written:])
@@ -46,13 +45,13 @@ def write_durably(path: Path, contents: memoryview) -> None:
         sync_folder(folder)
 
 
-def _create(path: Path) -> int:
-    """Create a file, and its folder if necessary. Another process that deletes the last file in the folder may remove
-    the folder before the new file is in it, so both are tried again."""
+def create_file(path: Path) -> int:
+    """Create a file, and its folder if necessary; returns a descriptor for reading and writing. Another process that
+    deletes the last file in the folder may remove the folder before the new file is in it, so both are tried again."""
     for _ in range(100):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     raise FileNotFoundError(errno.ENOENT, "its folder keeps being removed", str(path))
 
 
@@ -66,14 +65,11 @@ def sync_folder(folder: Path) -> None:
 
 
 class OpenFile:
-    """A file open for reading. The descriptor is closed with the last reference: a deletion does not affect a reader.
+    """A file open for reading. Closes the descriptor with the last reference: a deletion does not affect a reader."""
 
-    Raises `FileNotFoundError`.
-    """
-
-    def __init__(self, path: Path):
-        self.descriptor = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self.descriptor)
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
 
     def state(self) -> tuple[int, ...]:
         state = os.fstat(self.descriptor)
@@ -93,6 +89,7 @@ class FileBlobs:
     """Files below `folder`, a part of the home folder `home`, which has the trash."""
 
     settle_seconds = 0.0
+    on_this_disk = True
     at_once = 1
 
     def __init__(self, folder: Path, home: Path | None = None):
@@ -125,14 +122,14 @@ class FileBlobs:
         path = self._path(name)
         temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
         try:
-            with open(_create(temporary), "wb") as file:
+            with open(create_file(temporary), "wb") as file:
                 file.write(contents)
             temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
 
     def open(self, name: str) -> OpenFile:
-        return OpenFile(self._path(name))
+        return OpenFile(os.open(self._path(name), os.O_RDONLY))
 
     def prefetch(self, names: Sequence[str]) -> None:
         """Nothing to do: the files are here."""
@@ -174,9 +171,10 @@ class FileBlobs:
                 freed_bytes += size_bytes
                 folders.add((path.parent, name.count("/")))
         for folder, depth in folders:
-            sync_folder(folder)
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                sync_folder(folder)
             if depth:
-                with contextlib.suppress(OSError):  # not empty, or another process removed it
+                with contextlib.suppress(OSError):  # not empty, or gone
                     folder.rmdir()
         return freed_bytes
 
@@ -188,9 +186,6 @@ class FileBlobs:
 
     def now(self) -> float:
         return time.time()
-
-    def free_bytes(self) -> int | None:
-        return shutil.disk_usage(self._home).free
 
     def _path(self, name: str) -> Path:
         assert ".." not in name and not name.startswith("/"), name

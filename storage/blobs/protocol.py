@@ -61,6 +61,8 @@ class Blobs(Protocol):
     """As shown to people."""
     settle_seconds: float
     """How long a blob may be without a row because its writer is about to commit one; 0 where a lock tells."""
+    on_this_disk: bool
+    """Whether it takes space of the home folder's disk."""
     at_once: int
     """How many are worth reading at the same time."""
 
@@ -114,9 +116,6 @@ class Blobs(Protocol):
 
     def now(self) -> float:
         """The clock that `BlobFacts.changed_at` goes by."""
-
-    def free_bytes(self) -> int | None:
-        """None: as much as there may be."""
 
 
 def all_at_once(action: Callable[[str], _T], names: Sequence[str], most: int) -> list[_T]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from storage.blobs.cache import BlobCache, OpenCached
-from storage.blobs.files import FileBlobs
+from storage.blobs.files import FileBlobs, create_file
 from storage.blobs.protocol import BlobFacts, Blobs, Range, all_at_once
 from storage.errors import DamagedOriginal, NameInUse, StoreUnavailable
 from storage.trash import FOLDER as TRASH
@@ -272,6 +272,7 @@ class ObjectBlobs:
     """Objects below `folder`, a part of the bucket's prefix; "" is all of it."""
 
     settle_seconds = 3600.0
+    on_this_disk = False
     at_once = 16
 
     def __init__(self, bucket: Bucket, cache: BlobCache, folder: str = ""):
@@ -341,7 +342,7 @@ class ObjectBlobs:
             return path
         staging = self._cache.staging(key)
         try:
-            with open(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(create_file(staging), "wb") as file:
                 digest = self._bucket.download(key, file)
             if digest.hex() != sha256:
                 raise DamagedOriginal(name, self.place)
@@ -388,9 +389,6 @@ class ObjectBlobs:
 
     def now(self) -> float:
         return self._bucket.now()
-
-    def free_bytes(self) -> int | None:
-        return None
 
     def _key(self, name: str) -> str:
         assert ".." not in name and not name.startswith("/"), name

@@ -52,7 +52,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 
 from storage.catalogue.schema import counters, folder_files, now
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, NotFound, StorageError
@@ -210,6 +210,11 @@ def search_text(*parts: str) -> str:
     return "\n".join(parts).casefold()
 
 
+def search_part(search_text: ColumnElement[str], number: int) -> ColumnElement[str]:
+    """Part `number`, from 1, of a column of texts that `search_text` made. Of SQLite it is a function of ours."""
+    return func.split_part(search_text, "\n", number)
+
+
 def pack_tokens(tokens: Sequence[int]) -> bytes:
     """Two bytes per token if all ids fit, otherwise four; little-endian."""
     numbers = np.asarray(tokens, dtype=np.int64)
@@ -279,7 +284,14 @@ class Database:
     SQLAlchemy, or the path of SQLite's file, in which a question mark or a percent sign means nothing."""
 
     def __init__(self, place: str | Path):
-        parsed = make_url(place) if isinstance(place, str) else URL.create("sqlite", database=str(place))
+        """Raises `ValueError` for a URL that cannot be used."""
+        try:
+            parsed = make_url(place) if isinstance(place, str) else URL.create("sqlite", database=str(place))
+        except (ArgumentError, ValueError) as error:  # neither of which says what is wrong; it may hold a password
+            raise ValueError(
+                "The URL of the catalogue cannot be read: write sqlite:////home/me/cairn/cairn.sqlite3 or "
+                "postgresql://user@host/name. Check CAIRN_DATABASE_URL."
+            ) from error
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
@@ -287,7 +299,7 @@ class Database:
             raise ValueError(f"The catalogue can be kept in SQLite or PostgreSQL, not in {parsed.get_backend_name()}.")
         self.path: Path | None = None
         self._room: Path | None = None
-        self.place = parsed.render_as_string()  # without the password
+        self.place = parsed.difference_update_query(("password", "sslpassword")).render_as_string()
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
                 raise ValueError("The catalogue must be a file, e.g. sqlite:////home/me/cairn/cairn.sqlite3")
@@ -407,6 +419,7 @@ class Database:
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     # _begin_sqlite begins transactions, since the driver would begin none for SELECT and DDL.
     connection.isolation_level = None
+    connection.create_function("split_part", 3, lambda text, mark, number: [*text.split(mark), ""][number - 1])
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]

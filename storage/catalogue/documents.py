@@ -18,6 +18,7 @@ from storage.catalogue.database import (
     one_row,
     record_of,
     reserve_numbers,
+    search_part,
     search_text,
     update_row,
     write_folder_file,
@@ -52,8 +53,8 @@ from storage.records import (
 
 _ORDER: dict[DocumentSort, ColumnElement[Any]] = {
     "added": documents.c.added_at.desc(),
-    "title": func.lower(documents.c.title),
-    "source": func.lower(documents.c.source),
+    "title": search_part(documents.c.search_text, 1),
+    "source": search_part(documents.c.search_text, 2),
     "pages": documents.c.num_pages.desc(),
     "size": documents.c.size_bytes.desc(),
 }

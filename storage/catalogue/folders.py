@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, or_, select
+from sqlalchemy import Row, delete, func, insert, or_, select, update
 
-from storage.catalogue.database import document_of, one_row, record_of, search_text, update_row, write_folder_file
+from storage.catalogue.database import document_of, record_of, search_text, update_row, write_folder_file
 from storage.catalogue.permissions import Repository
 from storage.catalogue.properties import copy_properties_by_hand
 from storage.catalogue.schema import documents, folder_files, folders, now
@@ -31,16 +31,12 @@ class FolderRepository(Repository):
     ) -> Folder:
         """The owner's folder with this path, made if new. None leaves a setting as it is."""
         given = {"collection": collection, "removed": removed, "watched": watched}
-        values = {name: value for name, value in given.items() if value is not None}
+        row = {name: value for name, value in given.items() if value is not None} | {"path": path, "owner_id": owner_id}
+        mine = (folders.c.path == path) & folders.c.owner_id.is_not_distinct_from(owner_id)
         with self._database.write() as connection:
-            mine = (folders.c.path == path) & folders.c.owner_id.is_not_distinct_from(owner_id)
-            found = connection.execute(select(folders).where(mine)).first()
-            if found is None:
-                row = values | {"path": path, "owner_id": owner_id}
-                return _folder(connection.execute(insert(folders).values(row).returning(folders)).one())
-            if values:
-                update_row(connection, folders, found.id, **values)
-            return _folder(one_row(connection, select(folders).where(folders.c.id == found.id), "folder", found.id))
+            known = connection.execute(select(folders.c.id).where(mine)).scalar()
+            put = insert(folders) if known is None else update(folders).where(folders.c.id == known)
+            return _folder(connection.execute(put.values(row).returning(folders)).one())
 
     def forget_folder(self, folder_id: str) -> None:
         """Follow it no longer; its documents stay. Raises `NotFound`."""

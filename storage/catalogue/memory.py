@@ -163,13 +163,9 @@ class MemoryRepository(Repository):
     @for_any_principal
     def put_fingerprint(self, fingerprint: MemoryFingerprint) -> str:
         """Register a model. Returns its digest."""
-        known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
-        if self._rows(known):  # as nearly always: no need to wait for writers
-            return fingerprint.digest
-        with self._database.write(notify=False) as connection:
-            if connection.execute(known).first() is None:
-                row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
-                connection.execute(insert(memory_fingerprints).values(row))
+        if not self._count(memory_fingerprints, memory_fingerprints.c.digest == fingerprint.digest):
+            with self._database.write(notify=False) as connection:  # rarely: else nobody waits for writers
+                insert_fingerprint(connection, fingerprint)
         return fingerprint.digest
 
     @for_any_principal
@@ -290,6 +286,14 @@ class MemoryRepository(Repository):
             used = select(documents.c.id).where(documents.c.fingerprint == memory_fingerprints.c.digest)
             chosen = chosen.where(exists(used))
         return [MemoryFingerprint(json.loads(row.fields)) for row in self._rows(chosen)]
+
+
+def insert_fingerprint(connection: Connection, fingerprint: MemoryFingerprint) -> None:
+    """Inside the caller's transaction, unless it is there."""
+    known = select(memory_fingerprints.c.digest).where(memory_fingerprints.c.digest == fingerprint.digest)
+    if connection.execute(known).first() is None:
+        row = {"digest": fingerprint.digest, "fields": json.dumps(dict(fingerprint.fields))}
+        connection.execute(insert(memory_fingerprints).values(row))
 
 
 def _append_shard(connection: Connection, document_id: str, file: ShardFile, new_blocks: Sequence[NewBlock]) -> Shard:

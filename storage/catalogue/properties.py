@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select
 
-from storage.catalogue.database import batches
+from storage.catalogue.database import batches, search_part
 from storage.catalogue.documents import one_document
 from storage.catalogue.permissions import Repository, for_any_principal, in_readable_document, readable_documents
 from storage.catalogue.schema import document_properties, documents
@@ -26,10 +26,10 @@ from storage.properties import (
 from storage.records import Property
 
 _COLUMNS: dict[str, ColumnElement[str]] = {
-    "title": documents.c.title,
-    "source": documents.c.source,
-    "kind": documents.c.kind,
-    "added": documents.c.added_at,
+    "title": search_part(documents.c.search_text, 1),
+    "source": search_part(documents.c.search_text, 2),
+    "kind": func.lower(documents.c.kind),
+    "added": func.lower(documents.c.added_at),
 }
 _COMPARED: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "=": operator.eq,
@@ -143,7 +143,7 @@ def _meets(wanted: Condition) -> ColumnElement[bool]:
     if wanted.name == "pages":
         return _COMPARED[wanted.operator](documents.c.num_pages, float(wanted.value))
     if wanted.name in _COLUMNS:
-        return _compare_text(func.lower(_COLUMNS[wanted.name]), wanted, dated=wanted.name == "added")
+        return _compare_text(_COLUMNS[wanted.name], wanted, dated=wanted.name == "added")
     mine = and_(
         document_properties.c.document_id == documents.c.id,
         document_properties.c.name == wanted.name,

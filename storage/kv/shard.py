@@ -102,10 +102,9 @@ class OpenShard:
 
     def refresh(self) -> bool:
         """Start over if the file has changed since it was verified. False: open it anew. Costs one fstat."""
-        state = self._blob.state()
+        if not (state := self._blob.state()):
+            return False
         if state != self._state:
-            if not state:
-                return False
             self._load()
         return True
 

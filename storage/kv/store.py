@@ -246,6 +246,7 @@ def _sent(numbers: Tensor, device: torch.device | None) -> Tensor:
 
 
 def _most_open_files() -> int:
-    """A question about a large library reads some hundred shards; one that is opened again is checked again."""
+    """A question about a large library reads some hundred shards; one that is opened again is checked again. At most a
+    quarter of what the process may open, which need be no more than 256."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(256, min(4096, most // 4)) if most > 0 else 4096
+    return min(4096, most // 4) if most > 0 else 4096

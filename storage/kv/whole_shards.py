@@ -8,8 +8,10 @@ encoded again: not a bit of the memory changes.
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import astuple
 from io import BufferedIOBase
 
 import numpy as np
@@ -63,7 +65,12 @@ def renamed(contents: bytes, name: str, *, fingerprint: str, layout: KVLayout) -
 def _header(contents: bytes) -> Header:
     try:
         header_bytes, _ = decode_prefix(contents[: PREFIX.size])
-        return decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
+        header = decode_header(contents[: PREFIX.size], contents[PREFIX.size : PREFIX.size + header_bytes])
+        numbers = [header.num_blocks, header.pieces_offset]
+        numbers += [number for which in SECTIONS for number in astuple(getattr(header, which))]
+        if not isinstance(header.name, str) or any(type(number) is not int for number in numbers):
+            raise ValueError("it holds something else than a name and numbers")
+        return header
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged("a memory file", "header", str(error)) from error
 
@@ -113,7 +120,7 @@ def verify_shard(blobs: Blobs, name: str, *, checksum: str | None = None, **expe
 
 def _damages(file: BufferedIOBase, name: str, checksum: str | None, expected: Mapping[str, object]) -> list[Damage]:
     try:
-        shard = OpenShard(_Copy(file.fileno()), name)
+        shard = OpenShard(OpenFile(os.dup(file.fileno())), name)
     except DamagedShard as error:
         return [error.damage]
     damages = [
@@ -143,10 +150,3 @@ def _damaged_pieces(shard: OpenShard, place_P: NDArray[np.int64]) -> list[Damage
             return [error.damage]
         return [damage for n in range(len(place_P)) for damage in _damaged_pieces(shard, place_P[n : n + 1])]
     return []
-
-
-class _Copy(OpenFile):
-    """An open file of somebody else's."""
-
-    def __init__(self, descriptor: int):
-        self.descriptor = descriptor

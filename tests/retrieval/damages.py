@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ Damager = Callable[[Path, Random], None]
 
 
 def header_of(path: Path) -> Header:
-    return OpenShard(OpenFile(path), f"{path.parent.name}/{path.name}").header
+    return OpenShard(OpenFile(os.open(path, os.O_RDONLY)), f"{path.parent.name}/{path.name}").header
 
 
 def flip(path: Path, rng: Random) -> None:

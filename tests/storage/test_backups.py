@@ -58,6 +58,15 @@ def test_one_copy_of_each_of_the_last_days_is_kept(home):
     assert kept_backups(catalogue.database.path) == [*older[-2:], made]
 
 
+def test_copies_of_a_catalogue_with_a_like_name_are_not_taken_for_its_own(home):
+    catalogue, _ = home
+    made = dated(keep_backup(catalogue.database), 9)
+    others = made.rename(made.with_name(made.name.replace("cairn-", "cairn-2-")))
+    for days in (3, 2, 1, 0):
+        dated(keep_backup(catalogue.database), days)
+    assert others.exists() and others not in kept_backups(catalogue.database.path)
+
+
 def test_a_clock_that_was_ahead_does_not_make_the_newest_copy_go(home):
     catalogue, _ = home
     for days in (-300, -200, -100):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from storage.kv.store import KVBlockStore
 from storage.maintenance import catalogue_problems, verify
 from storage.recovery import NothingToRescueFrom, restore
 from tests.postgresql import Databases
-from tests.storage.stored import add_ready, commit, database_url, give_database, new_document, open_home
+from tests.storage.stored import add_ready, commit, database_url, give_database, new_document, open_home, sqlite_only
 
 
 def everything(catalogue: Catalogue) -> list[object]:
@@ -93,18 +94,40 @@ def test_what_is_no_copy_of_this_library_is_refused_and_nothing_changes(
     with pytest.raises(CatalogueUnavailable, match="cannot be used now"):
         restore(copy_catalogue(catalogue.database, tmp_path / "copy"), database_url(tmp_path), tmp_path)
     catalogue.close()
-    damaged = tmp_path / "damaged"
+    damaged, empty = tmp_path / "damaged", tmp_path / "empty"
     damaged.write_bytes(b"noise" * 3000)
-    with pytest.raises(CatalogueDamaged):
-        restore(damaged, database_url(tmp_path), tmp_path)
+    empty.touch()
+    for refused in (damaged, empty):
+        with pytest.raises(CatalogueDamaged, match=str(refused)):
+            restore(refused, database_url(tmp_path), tmp_path)
     other = Catalogue.open(f"sqlite:///{tmp_path}/other/x.sqlite3", tmp_path / "other")
     foreign = copy_catalogue(other.database, tmp_path / "foreign")
     other.close()
-    with pytest.raises(ForeignCatalogue):
+    with pytest.raises(ForeignCatalogue, match=str(foreign)):
         restore(foreign, database_url(tmp_path), tmp_path)
     catalogue, _ = open_home(tmp_path)
     assert catalogue.documents() == [document]
     catalogue.close()
+
+
+def test_a_file_without_tables_is_no_copy_for_a_new_home_either(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(CatalogueDamaged, match="no tables of Cairn"):
+        restore(tmp_path / "empty", f"sqlite:///{tmp_path}/cairn.sqlite3", tmp_path)
+
+
+@sqlite_only
+def test_a_catalogue_that_was_copied_with_its_log_comes_back_whole(
+    home: tuple[Catalogue, KVBlockStore], tmp_path: Path
+) -> None:
+    catalogue, store = home
+    document = add_ready(catalogue, store, 1)
+    (tmp_path / "copy").mkdir()
+    for path in tmp_path.glob("cairn.sqlite3*"):  # of a disk, while the program runs
+        shutil.copy(path, tmp_path / "copy")
+    assert (tmp_path / "copy" / "cairn.sqlite3-wal").stat().st_size
+    catalogue.close()
+    assert restore(tmp_path / "copy" / "cairn.sqlite3", database_url(tmp_path), tmp_path).kept == (document.source,)
 
 
 def test_a_copy_is_not_put_back_beside_folders_that_are_not_there(

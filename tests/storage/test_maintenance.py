@@ -92,13 +92,22 @@ def test_orphans_are_listed_and_removed(home):
 
 
 @sqlite_only
-def test_old_backups_go_because_they_hold_what_was_deleted(home, tmp_path):
+def test_old_backups_go_because_they_hold_what_was_deleted_and_no_other_files_beside_them(home, tmp_path):
     catalogue, store = home
-    old, young = (backup(catalogue.database, tmp_path / "backups" / f"{name}.sqlite3") for name in ("old", "young"))
-    age(old, 31 * 24 * HOUR)
-    size_bytes = old.stat().st_size
+    days = ("20260101", "20260102", "schema-0010-20260101", "20260103")
+    made = [backup(catalogue.database, tmp_path / "backups" / f"cairn-{day}T120000000000.sqlite3") for day in days]
+    made.append(made[0].rename(f"{made[0]}.7.unfinished"))
+    *old, young = made[1:3] + made[4:] + made[3:4]
+    others = [tmp_path / "backups" / name for name in ("photos/2019.tar", "cairn-notes.txt", "books.sqlite3")]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    for path in (*old, *others):
+        age(path, 31 * 24 * HOUR)
+    size_bytes = sum(path.stat().st_size for path in old)
     assert collect_garbage(catalogue, store.folder.parent).freed_bytes == size_bytes
-    assert young.exists() and not old.exists()
+    assert young.exists() and not any(path.exists() for path in old)
+    assert all(path.exists() for path in others), "a catalogue may lie where other programs keep their backups"
 
 
 @sqlite_only

@@ -155,15 +155,47 @@ def test_a_document_repaired_after_the_backup_keeps_its_new_files(books):
     assert new.name in {shard.name for shard in books.reopen().shards(document.id)}
 
 
-def test_an_original_without_anything_else_is_queued_to_be_read_again(books):
+@pytest.mark.parametrize("kept_bytes", [0, 4, 40, 200])
+def test_an_original_without_anything_else_is_queued_to_be_read_again(books, kept_bytes):
     document = books.add(1)
-    (books.home / FOLDER / sidecar_name(document.id)).write_bytes(b"torn")
+    sidecar = books.home / FOLDER / sidecar_name(document.id)
+    whole = sidecar.read_bytes()
+    sidecar.write_bytes(whole[:kept_bytes] + bytes(len(whole) - kept_bytes))  # torn: the rest never came to the disk
     books.lose(backups=True)
     assert rescue(books.path, books.home).reread == (f"{document.id}.pdf",)
     catalogue = books.reopen()
     (found,) = catalogue.documents()
     assert (found.state, found.stored_file, found.owner_id) == ("ingesting", f"{document.id}.pdf", None)
     assert [job.document_id for job in catalogue.jobs(active_only=True)] == [document.id]
+
+
+def test_an_original_that_nobody_knows_can_be_found_a_second_time(books):
+    for name in ("a", "b"):
+        books.lose(backups=True)
+        (books.home / "files" / f"{32 * name}.pdf").write_bytes(b"a report")
+        assert rescue(books.path, books.home).reread == (f"{32 * name}.pdf",)
+        books.reopen().delete_documents([32 * name])
+        (books.home / "files" / f"{32 * name}.pdf").unlink()
+        keep_backup(books.catalogue.database)
+        books.catalogue.close()
+    (books.home / "files" / f"{32 * 'c'}.pdf").write_bytes(b"a report")
+    assert rescue(books.path, books.home).base == books.path
+
+
+def test_a_document_that_was_unlocked_and_read_after_the_backup_keeps_its_new_original_and_title(books):
+    document = books.add(1)
+    books.catalogue.put_title_keys(document.id, document.title, b"keys")
+    keep_backup(books.catalogue.database)
+    old = books.catalogue.shards(document.id)[0]
+    books.catalogue.replace_shard(old.name, write_shard(books.store, 3, 100, group=document.id))
+    unlocked = books.home / "files" / f"{document.id}.unlocked.pdf"
+    (books.home / "files" / f"{document.id}.pdf").rename(unlocked)
+    books.catalogue.replace_original(document.id, unlocked.name)
+    write_sidecar(books.catalogue.database, books.blobs, document.id)
+    books.lose()
+    assert rescue(books.path, books.home).restored == ("report-1.pdf",)
+    assert books.reopen().document(document.id).stored_file == unlocked.name
+    assert books.catalogue.title_keys([document.id]) == {document.id: b"keys"}
 
 
 def test_with_accounts_nobody_else_sees_what_was_somebodys_or_nobody_knows_whose(books):

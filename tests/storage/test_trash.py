@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -65,3 +66,18 @@ def test_a_trash_on_another_disk_is_filled_by_copying(tmp_path, orphan, monkeypa
     monkeypatch.setattr(os, "rename", other_disk)
     Trash(tmp_path).take([orphan])
     assert [path.read_bytes() for path in tmp_path.rglob("a.kv")] == [b"memory"] and not orphan.exists()
+
+
+def test_two_processes_may_empty_the_trash_at_once(tmp_path, orphan, monkeypatch):
+    trash = Trash(tmp_path)
+    trash.take([orphan])
+    (first,) = trash.folder.iterdir()
+    plain_stat = Path.stat
+
+    def stat(self, **settings):
+        if self == first:
+            shutil.rmtree(first, ignore_errors=True)
+        return plain_stat(self, **settings)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert trash.empty(0) == 0 and not list(trash.folder.iterdir())

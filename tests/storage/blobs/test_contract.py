@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -128,6 +130,20 @@ def test_what_is_swept_waits_in_the_trash(blobs):
     assert sorted(name.split("/", 2)[2] for name in names(blobs, "trash")) == ["files/a.pdf", "kv/a/1.kv"]
     assert blobs.empty_trash(3600) == 0 and len(names(blobs, "trash")) == 2
     assert blobs.empty_trash(0) == 10 and names(blobs, "trash") == []
+
+
+def test_two_may_delete_what_is_in_a_folder_at_once(blobs, tmp_path):
+    for name in ("kv/a/1.kv", "kv/b/1.kv"):
+        blobs.create(name, memoryview(b"12345"))
+
+    def deleted() -> Iterator[str]:
+        yield "kv/a/1.kv"
+        with contextlib.suppress(OSError):  # in a bucket there is none
+            (tmp_path / "home" / "kv" / "a").rmdir()
+        yield "kv/b/1.kv"
+
+    blobs.delete(deleted())
+    assert names(blobs) == []
 
 
 def test_stored_memory_is_read_back_bit_for_bit_by_another_machine(blobs, url, tmp_path):

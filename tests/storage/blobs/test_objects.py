@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage.blobs.cache import BlobCache
+from storage.blobs.cache import BlobCache, OpenCached
+from storage.blobs.files import create_file
 from storage.blobs.s3 import Address, Bucket, ObjectBlobs
 from storage.errors import DamagedBlock, NameInUse, StoreUnavailable
 from storage.kv.store import KVBlockStore
@@ -224,6 +226,43 @@ def test_the_cache_keeps_its_limit_and_what_was_used_last_stays(address, tmp_pat
     assert len(kept) < 7 and shards[0].name.split("/")[1] in kept and shards[1].name.split("/")[1] not in kept
     for shard in shards:  # those that left come again, also where they are still open
         assert all(map(torch.equal, reader.read_many([(shard.name, 3)], 2), expected[shard.name]))
+
+
+def test_a_file_that_takes_long_to_come_does_not_leave_the_cache_meanwhile(tmp_path):
+    cache = BlobCache(tmp_path, limit_bytes=1)
+    staged = cache.staging("files/a.pdf")
+    with open(create_file(staged), "wb") as file:
+        os.utime(staged, (time.time() - 3600,) * 2)
+        file.write(bytes(MB))
+        file.flush()
+        cache.grown(MB)
+    assert cache.put(staged, "files/a.pdf").stat().st_size == MB
+
+
+def test_a_folder_that_empties_while_a_file_is_put_into_it_is_made_again(tmp_path, monkeypatch):
+    cache, plain_open = BlobCache(tmp_path, 100 * MB), os.open
+    removed = []
+
+    def opened(path, *settings):
+        if not removed:
+            removed.append(path)
+            Path(path).parent.rmdir()  # by another process, whose last file in it left
+        return plain_open(path, *settings)
+
+    monkeypatch.setattr(os, "open", opened)
+    os.close(cache.begin("kv/a/1.kv", b"first", 9))
+    assert removed and (tmp_path / "kv/a/1.kv").read_bytes() == b"first" + bytes(4)
+
+
+def test_a_shard_that_left_the_cache_while_it_was_opened_is_noticed(address, tmp_path, monkeypatch):
+    blobs = machine(address, tmp_path)
+    store = kv_store(blobs, tmp_path)
+    shard = write_shard(store, group="document")
+    path, plain_state = tmp_path / "cache" / "kv" / shard.name, OpenCached.state
+    with monkeypatch.context() as opening:
+        opening.setattr(OpenCached, "state", lambda self: (path.unlink(missing_ok=True), plain_state(self))[1])
+        store.lengths(shard.name)
+    assert not path.exists() and len(store.lengths(shard.name)) == 3 and path.exists()
 
 
 def test_a_full_disk_is_no_reason_not_to_read(address, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Flipped bits, cut files, swapped and overwritten blocks: found before a single wrong number is returned."""
 
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ from storage.errors import DamagedBlock, DamagedMemory, DamagedShard
 from storage.kv.format import PREFIX, KVLayout
 from storage.kv.shard import OpenShard
 from storage.kv.store import KVBlockStore
+from storage.kv.whole_shards import renamed
 from tests.storage.stored import LAYOUT, header_of, read_block, read_blocks, verify, write_shard
 
 NUM_BLOCKS = 5
@@ -285,3 +287,21 @@ def test_a_newer_format_is_refused_with_both_versions(store):
     with pytest.raises(DamagedShard, match="format version 99; this release reads version 1"):
         store.close()
         store.lengths(shard.name)
+
+
+@pytest.mark.parametrize("wrong", ["3", None, 3.0, -1, 10**30, [], {}])
+def test_a_header_that_somebody_made_up_is_refused(store, wrong):
+    """With a right checksum, which anybody can compute."""
+    shard = write_shard(store)
+    content = (store.folder / shard.name).read_bytes()
+    magic, version, size, _ = PREFIX.unpack(content[: PREFIX.size])
+    fields = json.loads(content[PREFIX.size : PREFIX.size + size])
+    for place in ("name", "num_blocks", "pieces_offset", "lengths offset", "landmarks size", "checksums crc32"):
+        *outer, last = place.split()
+        made_up = json.loads(json.dumps(fields))
+        (made_up[outer[0]] if outer else made_up)[last] = wrong
+        text = json.dumps(made_up).encode().ljust(size)
+        crc = zlib.crc32(text, zlib.crc32(PREFIX.pack(magic, version, size, 0)[:16]))
+        spoiled = PREFIX.pack(magic, version, size, crc) + text + content[PREFIX.size + size :]
+        with pytest.raises(DamagedShard):
+            renamed(spoiled, "copy.kv", fingerprint=store.fingerprint, layout=LAYOUT)

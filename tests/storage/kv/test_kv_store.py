@@ -348,3 +348,11 @@ def test_stored_memory_is_private_to_its_user(store):
     shard = write_shard(store, group="document")
     assert (store.folder / shard.name).stat().st_mode & 0o077 == 0
     assert Path(store.folder).stat().st_mode & 0o077 == 0
+
+
+def test_no_more_shards_are_open_than_a_process_may_open(tmp_path, monkeypatch):
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (64, 64))
+    store = KVBlockStore(tmp_path, LAYOUT, "fingerprint")
+    for seed in range(20):
+        store.lengths(write_shard(store, 1, seed).name)
+    assert len(store._open) == 16
