@@ -26,7 +26,7 @@ from retrieval.extraction.ocr.languages import DEFAULT, language_files
 from retrieval.extraction.office import older
 from retrieval.extraction.process.admission import Admission
 from retrieval.extraction.process.ipc import IMAGE, read_document, read_progress, read_result
-from retrieval.extraction.process.sandbox import Caller, Sandbox
+from retrieval.extraction.process.sandbox import Sandbox
 
 __all__ = [
     "ExtractLimits", "ExtractProgress", "ExtractedDocument", "ExtractedPage", "OutlineEntry", "extract", "render_page",
@@ -98,7 +98,7 @@ def extract(
     or the pictures in which text is recognised, and `check`, about twice a second meanwhile: what they raise ends the
     reading.
     """
-    file = _File(Path(path), limits or ExtractLimits(), password, Caller(person, check))
+    file = _File(Path(path), limits or ExtractLimits(), password, person, check)
     format_ = format_of(path)
     with tempfile.TemporaryDirectory(prefix="cairn-extract-") as name:
         if format_.newer:
@@ -142,7 +142,8 @@ class _File:
     path: Path
     limits: ExtractLimits
     password: str | None
-    caller: Caller
+    person: str
+    check: Callable[[], object] = lambda: None
 
     def serve(
         self,
@@ -160,13 +161,13 @@ class _File:
         request |= {"password": self.password, "limits": asdict(limits), "caller": os.getpid()} | more
 
         def check() -> None:
-            self.caller.check()
+            self.check()
             if (told := read_progress(folder, self.limits)) is not None:
                 watch(*told)
 
         try:
             seconds = _CLOCK_FACTOR * limits.seconds + _START_SECONDS
-            status, complaint = SANDBOX.serve(request, seconds, replace(self.caller, check=check))
+            status, complaint = SANDBOX.serve(request, seconds, self.person, check)
         except subprocess.TimeoutExpired:
             raise _took_too_long(limits) from None
         SANDBOX.start_next()
@@ -207,7 +208,7 @@ def try_recognising(
     those: none of attachments, or if one cannot be recognised, which takes its time too and which reading the file
     reports."""
     assert _languages is not None and pages
-    file = _File(Path(path), ExtractLimits(), password, Caller(person))
+    file = _File(Path(path), ExtractLimits(), password, person)
     tried = sorted({pages[len(pages) * part // 6] for part in (1, 3, 5)})
     began, texts = time.perf_counter(), list[str]()
     with tempfile.TemporaryDirectory(prefix="cairn-recognised-") as name, suppress(ExtractError):
@@ -254,7 +255,7 @@ def render_page(
 
     Raises ExtractError.
     """
-    file = _File(Path(path), limits or ExtractLimits(), password, Caller(person))
+    file = _File(Path(path), limits or ExtractLimits(), password, person)
     if width_px < 1:
         raise ValueError(f"width_px must be at least 1, not {width_px}")
     if not format_of(path).drawn:
@@ -272,7 +273,7 @@ def unlock(path: str | Path, into: Path, *, password: str, person: str = "") -> 
 
     False, and no file, if it needs no password. Raises ExtractError.
     """
-    file = _File(Path(path), ExtractLimits(), password, Caller(person))
+    file = _File(Path(path), ExtractLimits(), password, person)
     with tempfile.TemporaryDirectory(prefix="cairn-unlock-") as name:
         try:
             return bool(file.serve("unlock", Path(name), into=str(into.resolve()))["unlocked"])

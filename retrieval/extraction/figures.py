@@ -53,6 +53,7 @@ class Figures:
         self._limits = limits
         self._found: list[ExtractedFigure] = []
         self._made: dict[bytes, tuple[ExtractedFigure, bytes] | None] = {}  # by digest of the file's picture
+        self._shown = Counter[str]()
         self._left = MOST_PICTURE_BYTES
 
     def add(self, picture: Picture, page: int, start: int) -> None:
@@ -65,13 +66,13 @@ class Figures:
             self._made[digest] = made
             self._left -= len(made[1]) if made is not None else 0
         kept = self._made[digest]
-        if kept is not None:
+        if kept is not None and self._shown[kept[0].picture] <= _MOST_REPEATED:
+            self._shown[kept[0].picture] += 1
             self._found.append(replace(kept[0], page=page, caption=caption_of(picture.caption), start=start))
 
     def all(self) -> tuple[ExtractedFigure, ...]:
         """The figures, without those that only adorn the document."""
-        counts = Counter(one.picture for one in self._found)
-        return tuple(one for one in self._found if counts[one.picture] <= _MOST_REPEATED)
+        return tuple(one for one in self._found if self._shown[one.picture] <= _MOST_REPEATED)
 
     def pictures(self) -> dict[str, bytes]:
         wanted = {one.picture for one in self.all()}
@@ -117,18 +118,15 @@ def data_of_address(address: str) -> bytes | None:
 def _made_small(data: bytes, limits: ExtractLimits) -> tuple[ExtractedFigure, bytes] | None:
     """A figure, as yet without its place, and its picture; None for what is too small to tell anything, damaged, or no
     picture that can be drawn."""
-    usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limits.pixels
     try:
         with Image.open(io.BytesIO(data), formats=_KINDS) as picture:
             if min(picture.size) < _LEAST_SIDE or picture.width * picture.height > limits.pixels:
                 return None
             is_photograph = picture.format in _PHOTOGRAPHS
             picture.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # of a JPEG, no more is decoded than is needed
-            small = on_white(ImageOps.exif_transpose(picture))
+            small = on_white(upright(picture))
     except PICTURE_ERRORS:
         return None  # the text is what counts
-    finally:
-        Image.MAX_IMAGE_PIXELS = usual
     small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
     written = b"" if is_photograph else _written(small, "PNG")
     ending = "png"
@@ -136,6 +134,13 @@ def _made_small(data: bytes, limits: ExtractLimits) -> tuple[ExtractedFigure, by
         written, ending = _written(small, "JPEG"), "jpg"
     name = f"{hashlib.sha256(written).hexdigest()[:32]}.{ending}"
     return ExtractedFigure(0, "", None, name, None, small.width, small.height), written
+
+
+def upright(picture: Image.Image) -> Image.Image:
+    """Turned as its EXIF data says."""
+    picture.getexif()
+    picture.info.pop("exif", None)  # it would be written anew for the turned picture, which fails where it is damaged
+    return ImageOps.exif_transpose(picture)
 
 
 def on_white(picture: Image.Image) -> Image.Image:

@@ -17,7 +17,7 @@ class Sheet:
     crop: tuple[float, float, float, float] | None = None
     media: tuple[float, float, float, float] | None = None
     content: bytes = b""  # instead of texts; /F1 is Helvetica, /F2 too, with the ligatures fi at \\256 and fl at
-    # \\257, /F3 its bold face
+    # \\257, a dotted capital I at \\241 and a slanted x of mathematics at \\242, /F3 its bold face
 
 
 def make_pdf(sheets: Sequence[Sheet], *, title: str = "", extra: str = "") -> bytes:
@@ -45,7 +45,8 @@ def make_pdf(sheets: Sequence[Sheet], *, title: str = "", extra: str = "") -> by
 
 _LIGATURES = (
     b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /L def /CMapType 2 def "
-    b"1 begincodespacerange <00> <FF> endcodespacerange 2 beginbfchar <AE> <FB01> <AF> <FB02> endbfchar "
+    b"1 begincodespacerange <00> <FF> endcodespacerange 4 beginbfchar <AE> <FB01> <AF> <FB02> "
+    b"<A1> <0130> <A2> <D835DC65> endbfchar "
     b"endcmap end end"
 )
 

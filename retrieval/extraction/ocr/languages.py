@@ -19,9 +19,8 @@ _SYSTEM = (
 
 def language_files(languages: str) -> list[Path]:
     """The model files of languages joined by "+" ("eng+deu"). Raises ValueError for one that is not installed."""
-    names = languages.split("+")
     files = []
-    for name in names:
+    for name in dict.fromkeys(languages.split("+")):
         found = [folder / f"{name}{_SUFFIX}" for folder in _folders() if _NAME.fullmatch(name)]
         there = next((path for path in found if path.is_file()), None)
         if there is None:

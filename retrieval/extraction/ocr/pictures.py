@@ -5,18 +5,17 @@ only."""
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from retrieval.errors import ExtractError
 from retrieval.extraction.document import ExtractedDocument, ExtractedPage
-from retrieval.extraction.figures import PICTURE_ERRORS, on_white
+from retrieval.extraction.figures import PICTURE_ERRORS, on_white, upright
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.pdf.assemble import NO_TEXT, Page, assemble, read_blocks
 from retrieval.extraction.pdf.characters import PageCharacters
@@ -46,7 +45,6 @@ def extract_picture(
 @contextmanager
 def opened_picture(path: Path, limits: ExtractLimits) -> Iterator[Image.Image]:
     """Raises ExtractError, also for what the body of the `with` finds damaged in the picture."""
-    usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limits.pixels
     try:
         with Image.open(path, formats=_KINDS) as picture:
             yield picture
@@ -56,8 +54,6 @@ def opened_picture(path: Path, limits: ExtractLimits) -> Iterator[Image.Image]:
         raise _too_large(limits) from error
     except PICTURE_ERRORS as error:
         raise ExtractError(f"The picture is damaged or cut off ({str(error)[:150]}). Export it again.") from error
-    finally:
-        Image.MAX_IMAGE_PIXELS = usual
 
 
 def size_of_picture(data: bytes) -> tuple[int, int]:
@@ -76,7 +72,7 @@ def page_picture(path: Path, page: int, limits: ExtractLimits) -> tuple[Image.Im
             raise ExtractError(f"There is no page {page + 1}.")
         frame = _frame(picture, page, limits)
         width, height = _points(frame)
-        return on_white(ImageOps.exif_transpose(frame)), width, height
+        return on_white(upright(frame)), width, height
 
 
 def draw_picture(path: Path, page: int, width_px: int, limits: ExtractLimits) -> bytes:
@@ -137,5 +133,5 @@ def kept(folder: Path | None, page: int) -> list[PageCharacters] | None:
                 PageCharacters(width, height, **{name: arrays[f"{name} {n}"] for name in _ARRAYS}, unreadable=0)
                 for n, (width, height) in enumerate(arrays["sizes"].tolist())
             ]
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+    except Exception:  # numpy, zipfile, zlib and tokenize each raise their own on a damaged file
         return None

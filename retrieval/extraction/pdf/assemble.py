@@ -169,7 +169,7 @@ def assemble(
     )
     scanned = [page.number for page, each in zip(pages, read, strict=True) if page.note and each.is_picture]
     if not running.text.strip():
-        reason = _no_text_reason(pages)
+        reason = _no_text_reason(pages, is_picture=bool(scanned))
         raise NothingToRead(reason, scanned) if scanned else ExtractError(reason)
     if unreadable := [str(page.number + 1) for page in pages if page.note]:
         shown = ", ".join(unreadable[:_MOST_SHOWN]) + (" ..." if len(unreadable) > _MOST_SHOWN else "")
@@ -263,12 +263,14 @@ def _note(page: Page, start: int, end: int) -> str:
     return page.facts.note or ("" if end > start else ONLY_HEADERS)
 
 
-def _no_text_reason(pages: Sequence[ExtractedPage]) -> str:
-    """The reason why a document has no text at all."""
+def _no_text_reason(pages: Sequence[ExtractedPage], *, is_picture: bool) -> str:
+    """The reason why a document has no text at all. `is_picture`: some may be recognised on its pages."""
     if all(page.note == DAMAGED for page in pages):
         return "No page of this PDF can be loaded: its page tree is damaged or malicious. Export it again."
-    if all(page.note == WORDLESS for page in pages):
+    if any(page.note == WORDLESS for page in pages):
         return "The file has no text, and none was recognised in its pictures (OCR)."
+    if not is_picture:
+        return "The file has no text, and its pages show nothing in which some could be recognised (OCR)."
     if all(page.note == UNREADABLE for page in pages):
         return (
             "The text of this file has no character codes, only shapes. Reading shapes (OCR) is switched off: "

@@ -103,6 +103,7 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
     """All characters of a page that its reader sees; the others are told."""
     raw, count = text_page.raw, text_page.count_chars()
     code_N = np.fromiter((pdfium_c.FPDFText_GetUnicode(raw, i) for i in range(count)), np.uint32, count)
+    _join_surrogates(code_N)
     generated_N = np.fromiter((pdfium_c.FPDFText_IsGenerated(raw, i) for i in range(count)), np.int8, count) == 1
     white_N = np.isin(code_N, _WHITE) | generated_N
     unknown_N = np.fromiter((pdfium_c.FPDFText_HasUnicodeMapError(raw, i) for i in range(count)), np.int8, count) == 1
@@ -152,6 +153,13 @@ def read_characters(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, is_form
 def beside(recognised: PageCharacters, own: PageCharacters) -> PageCharacters:
     """What was recognised on a page where it has no text of its own."""
     return recognised.only(~inside_any(recognised.middle_N2, own.box_N4))
+
+
+def _join_surrogates(code_N: np.ndarray) -> None:
+    """Of a character beyond 0xFFFF PDFium tells two halves: the first becomes the whole, the second invisible."""
+    first = np.flatnonzero((code_N[:-1] & 0xFC00 == 0xD800) & (code_N[1:] & 0xFC00 == 0xDC00))
+    code_N[first] = 0x10000 + ((code_N[first] & 0x3FF) << 10) + (code_N[first + 1] & 0x3FF)
+    code_N[first + 1] = 0xFFFF
 
 
 def _turns(matrix_N6: np.ndarray, rotation: int) -> np.ndarray:

@@ -50,7 +50,6 @@ _UNREADABLE_SHARE = 0.3  # of the characters; with more, the page is read as a p
 _PICTURE_SHARE = 0.6  # of the page
 _PICTURES = 200  # of a page, looked at
 _LEAST_PICTURE = 0.03  # of the page
-_ATTACHMENTS = 500
 _FOR_PROGRAMS = {"factur-x.xml", "zugferd-invoice.xml", "xrechnung.xml", "order-x.xml"}
 
 
@@ -83,7 +82,7 @@ def extract_pdf(
 def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachment]:
     """The files inside of the file; those that are damaged are empty. What an invoice repeats for programs is noted."""
     found = []
-    for number in range(min(document.count_attachments(), _ATTACHMENTS)):
+    for number in range(document.count_attachments()):
         attachment = document.get_attachment(number)
         name = string_of(pdfium_c.FPDFAttachment_GetName, attachment.raw)
         if name.lower() in _FOR_PROGRAMS:
@@ -180,6 +179,8 @@ def _read_pages(
             blocks = found if facts.note == UNREADABLE else [sheet, *(beside(block, sheet) for block in found)]
             read = read_blocks(number, blocks, rules)
         else:
+            if names is not None and not any(line is names.last_line for line in pages[-1].lines):
+                names = replace(names, last_line=None)  # nothing is left there that a row of this page could go on with
             read = read_page(number, sheet, rules, names)
         names = read.names
         if read.cut is not None:

@@ -133,8 +133,8 @@ def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
     for line in lines:
         boxes = [found.start() for found in _BOX.finditer(line.text)]
         first = boxes[0] if boxes else len(line.text)
-        if line.text[:first].strip():
-            question.append(piece_of(line, 0, first))
+        if (asked := piece_of(line, 0, first)).text:
+            question.append(asked)
         for start, end in zip(boxes, [*boxes[1:], len(line.text)], strict=False):
             option = piece_of(line, start + 1, end)
             options.append((line.text[start] != EMPTY, option))

@@ -21,7 +21,7 @@ _OUTERMOST = 4  # lines from the top and from the bottom of a page that may be h
 _ZONE = 0.14  # fraction of the page's height that headers and footers may occupy
 _NEARBY = 6  # pages; a header may change with the chapter
 _PAGE_NUMBER = re.compile(
-    r"(?:(?:^|\t|\s[|•·–—-]\s)(?:page\b|p\.)?|\b(?:page|seite|p\.))[\s\[(–—-]*(\d{1,5}|[ivxlc]{1,8})"
+    r"(?:(?:^|\t|\s[|•·–—-]\s)(?:page\b|p\.)?|\b(?:page|seite|p\.))[\s\[(–—-]*(\d{1,5}|(?a:[ivxlc]{1,8}))"
     r"(?:\s*(?:of|von|/)\s*\d{1,5})?[\s\])–—.-]*(?=$|\t|\s?[|•·])",
     re.I,
 )

@@ -66,10 +66,6 @@ class Line:
     raised_N: np.ndarray
     table: Grid | None = None
 
-    @property
-    def cells(self) -> int:
-        return 1 + int((self.gaps_N == 2).sum())
-
 
 def read_lines(page: PageCharacters, tables: Sequence[Grid] = ()) -> list[Line]:
     """The lines of a page in reading order, each table as one line; the most frequent direction of text comes first."""

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ _COMPLAINT_BYTES = 64 << 10
 _ROOT = Path(__file__).resolve().parents[3]
 # Nothing else of the caller's environment, which may hold secrets, is passed on.
 _KEPT = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-
-
-@dataclass(frozen=True)
-class Caller:
-    """For whom a file is read. `check` is called now and then while it waits or is read: what it raises ends it."""
-
-    person: str = ""
-    check: Callable[[], object] = lambda: None
 
 
 class Sandbox:
@@ -53,15 +44,17 @@ class Sandbox:
         self._lock = threading.Lock()
         self._waiting: subprocess.Popen[bytes] | None = None
 
-    def serve(self, request: dict[str, Any], seconds: float, caller: Caller) -> tuple[int, str]:
+    def serve(
+        self, request: dict[str, Any], seconds: float, person: str = "", check: Callable[[], object] = lambda: None
+    ) -> tuple[int, str]:
         """Exit status and standard error of the process that served the request, once this person's turn came.
 
-        Raises subprocess.TimeoutExpired after so many seconds of its own, and what `caller.check` raises. The process
-        has ended in any case.
+        Raises subprocess.TimeoutExpired after so many seconds of its own, and what `check` raises, which is called now
+        and then while the request waits or is served. The process has ended in any case.
         """
         memory_bytes, draws = request["limits"]["memory_bytes"], request["task"] == "render"
-        with self.admission.turn(caller.person, memory_bytes, draws=draws, check=caller.check):
-            return self._serve(request, seconds, caller.check)
+        with self.admission.turn(person, memory_bytes, draws=draws, check=check):
+            return self._serve(request, seconds, check)
 
     def _serve(self, request: dict[str, Any], seconds: float, check: Callable[[], object]) -> tuple[int, str]:
         with self._lock:

@@ -17,6 +17,7 @@ from PIL import Image
 from retrieval.extraction import character_places
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.extract import ExtractLimits, extract
+from retrieval.extraction.figures import MOST_FIGURES, Figures, Picture
 from retrieval.extraction.process import ipc
 from tests.retrieval.extraction.drawn_pages import MILL, data_address, drawn
 from tests.retrieval.extraction.reading import read, written
@@ -129,6 +130,13 @@ def test_icons_damaged_pictures_drawings_in_code_and_what_is_shown_again_and_aga
     assert repeated.exhibits.figures == () and repeated.pictures == {}
     twice = web_page(tmp_path, f'<img src="{data_address()}"><p>a</p>' * 2)
     assert len(twice.exhibits.figures) == 2 and len(twice.pictures) == 1
+
+
+def test_what_is_shown_again_and_again_takes_no_place_from_other_figures():
+    found = Figures(ExtractLimits())
+    for data in (*[MILL] * MOST_FIGURES, drawn((100, 100))):
+        found.add(Picture(data), 0, 0)
+    assert [(figure.width, figure.height) for figure in found.all()] == [(100, 100)]
 
 
 def test_a_picture_that_unpacks_to_too_many_pixels_is_left_out(tmp_path):

@@ -217,6 +217,11 @@ def test_ligatures_are_spelled_out_and_keep_their_box(tmp_path):
     assert spell(0xFB03) == "ffi" and spell(0xFB06) == "st"
 
 
+def test_a_character_that_is_told_in_two_halves_is_one(tmp_path):
+    document = read(tmp_path, Sheet(content=b"BT /F2 12 Tf 72 700 Td (we solve \242 for all) Tj ET"))
+    assert document.text == "we solve \U0001d465 for all" and (document.page_N == -1).sum() == 4
+
+
 def test_a_soft_hyphen_inside_a_line_disappears(tmp_path):
     assert read(tmp_path, Sheet([(72, 700, 12, "Donau\u00addampf")])).text in ("Donaudampf", "Donau-dampf")
 
@@ -317,6 +322,11 @@ def test_heads_that_differ_by_their_page_number_are_read_once_at_most(tmp_path, 
     document = read(tmp_path, *(with_head(head.format(page + 4), page) for page in range(4)))
     assert document.text.count("Annual report") == head.count("Annual report")
     assert not any(number in document.text for number in "567")
+
+
+def test_a_letter_that_only_looks_like_a_roman_number_is_no_page_number(tmp_path):
+    pages = [b"BT /F2 12 Tf 72 750 Td (\241) Tj 0 -350 Td (Page of words, the %dth) Tj ET" % n for n in range(4, 8)]
+    assert read(tmp_path, *(Sheet(content=page) for page in pages)).text.startswith("İ\n\nPage of words, the 4th")
 
 
 def test_a_head_is_read_where_it_interrupts_no_sentence(tmp_path):

@@ -20,7 +20,7 @@ from pypdf.generic import ArrayObject, ByteStringObject, DictionaryObject, NameO
 from retrieval.errors import ExtractError
 from retrieval.extraction.extract import ExtractLimits, extract, render_page, unlock
 from retrieval.extraction.process.ipc import EXIT_IDLE, FORKS
-from retrieval.extraction.process.sandbox import Caller, Sandbox
+from retrieval.extraction.process.sandbox import Sandbox
 from tests.retrieval.pdf_maker import Sheet, make_pdf, write_objects
 from tests.waiting import until
 
@@ -66,6 +66,7 @@ def flate_bomb(megabytes: int) -> bytes:
             make_pdf([Sheet(content=b"0 0 9 9 re f")] * 2),
             r"no text, and none was recognised in its pictures",
         ),
+        ("blank.pdf", make_pdf([Sheet()]), r"no text, and its pages show nothing"),
         ("pages.exe", b"MZ", r"\.exe files cannot be read\. These can: PDF, Word, Excel"),
         ("noending", b"x", "without a name ending"),
     ],
@@ -193,9 +194,7 @@ def test_a_reader_that_went_home_is_replaced(tmp_path):
         folder = tmp_path / str(stale)
         folder.mkdir()
         request = {"task": "extract", "suffix": ".txt", "password": None, "path": str(path), "folder": str(folder)}
-        status, complaint = sandbox.serve(
-            request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60, Caller()
-        )
+        status, complaint = sandbox.serve(request | {"limits": asdict(ExtractLimits()), "caller": os.getpid()}, 60)
         assert (status, complaint) == (0, "") and (folder / "result.json").is_file()
     sandbox.close()
 

@@ -101,9 +101,11 @@ def test_what_was_recognised_is_kept_and_not_recognised_again(mixed, tmp_path, m
     monkeypatch.setattr(reading, "_recognise", lambda *arguments: pytest.fail("recognised twice"))
     assert extract(mixed, kept=tmp_path).text == first.text
     (damaged,) = tmp_path.glob("*/1.npz")
-    damaged.write_bytes(b"PK\x03\x04 damaged")
-    with pytest.raises(pytest.fail.Exception):
-        extract(mixed, kept=tmp_path)
+    sound = damaged.read_bytes()
+    for spoiled in (b"PK\x03\x04 damaged", sound[:600] + b"\xff" * 60 + sound[660:]):
+        damaged.write_bytes(spoiled)
+        with pytest.raises(pytest.fail.Exception):
+            extract(mixed, kept=tmp_path)
 
 
 def test_recognising_is_tried_on_three_pages_which_say_how_long_and_how_much(tmp_path, monkeypatch):
@@ -151,13 +153,21 @@ def test_every_frame_of_a_tiff_is_a_page(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["turned by its camera", "transparent", "sixteen bits", "light on dark", "small"])
+def turned_exif(*, odd: bool) -> bytes:
+    """That a picture lies on its side; the width beside it is a text if that is `odd`."""
+    width = struct.pack("<HHI4s", 0x0100, 2 if odd else 3, 2 if odd else 1, b"ab" if odd else b"\x08")
+    turned = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    return b"Exif\0\0II*\0\x08\0\0\0\x02\0" + width + turned + bytes(4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["turned by its camera", "odd camera", "transparent", "sixteen bits", "light on dark", "small"]
+)
 def test_pictures_of_every_making_are_read(tmp_path, kind):
     path, drawn = tmp_path / "odd.png", picture()
     options = {}
-    if kind == "turned by its camera":
-        path, options = tmp_path / "odd.jpg", {"exif": Image.Exif()}
-        options["exif"][0x0112] = 6
+    if kind == "turned by its camera" or kind == "odd camera":
+        path, options = tmp_path / "odd.jpg", {"exif": turned_exif(odd=kind == "odd camera")}
         drawn = drawn.rotate(90, expand=True)
     elif kind == "transparent":
         see_through = Image.new("RGBA", drawn.size, (0, 0, 0, 0))
@@ -230,6 +240,7 @@ def test_a_language_that_is_not_installed_is_named_with_those_that_are():
         set_ocr("eng+xyz")
     with pytest.raises(ValueError, match="no language"):
         language_files("../../etc/passwd")
+    assert language_files("eng+eng") == language_files("eng"), "each is linked to once"
 
 
 def test_kinds_of_pictures_are_known_by_their_content():

@@ -136,6 +136,12 @@ def test_boxes_in_the_line_of_their_question_are_told_apart(tmp_path):
     assert "Smoker: ticked ☒ No." in lines and "Left empty: Yes." in lines and "☒ I accept the terms." in lines
 
 
+def test_a_rule_drawn_with_a_sign_before_the_boxes_is_no_question(tmp_path):
+    texts = [(60, 700, 10, "|"), (84, 700, 10, "Yes"), (130, 700, 10, "No"), (60, 660, 10, "Signed in June.")]
+    text = made(tmp_path, texts, [box(70, 700, False), box(116, 700, False)])
+    assert text.split("\n\n") == ["Left empty: Yes, No.", "Signed in June."]
+
+
 def test_several_ticks_are_all_said_and_none_is_too(tmp_path):
     texts = [(60, 700, 11, "Meals"), *((84, 670 - 20 * n, 10, o) for n, o in enumerate(("Fish", "Meat", "Greens")))]
     boxes = [box(62, 670 - 20 * n, n != 1) for n in range(3)]
@@ -246,6 +252,15 @@ def test_what_a_comment_strikes_out_is_set_aside(tmp_path):
     assert text == "The fee is 40 euros."
     document = extract(tmp_path / "made.pdf")
     assert [(aside.kind, aside.text) for aside in document.asides] == [("deleted", "It was 30 euros.")]
+
+
+def test_files_inside_of_the_file_that_are_too_many_are_told(tmp_path):
+    path = tmp_path / "portfolio.pdf"
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(make_pdf([Sheet([(72, 700, 10, "A portfolio of notes.")])])))
+    for number in range(502):
+        writer.add_attachment(f"{number}.txt", b"note")
+    writer.write(path)
+    assert "Only the first 500 of 502 attachments were read." in extract(path).notes
 
 
 def test_files_inside_of_the_file_are_read_behind_its_pages(tmp_path):

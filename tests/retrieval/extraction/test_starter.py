@@ -18,7 +18,7 @@ from retrieval.extraction.extract import extract
 from retrieval.extraction.limits import ExtractLimits
 from retrieval.extraction.process import sandbox as sandboxes
 from retrieval.extraction.process.ipc import COMPLAINT, FORKS
-from retrieval.extraction.process.sandbox import Caller, Sandbox
+from retrieval.extraction.process.sandbox import Sandbox
 from tests.retrieval.extraction.test_limits import slow_pdf
 from tests.waiting import until
 
@@ -56,11 +56,13 @@ def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def ask(forking: Sandbox, tmp_path: Path) -> Asking:
-    def asked(name: str, do: str = "", seconds: float = 60.0, caller: Caller | None = None) -> tuple[int, str]:
+    def asked(
+        name: str, do: str = "", seconds: float = 60.0, check: Callable[[], object] = lambda: None
+    ) -> tuple[int, str]:
         folder = tmp_path / name
         folder.mkdir()
         request = {"task": "extract", "folder": str(folder), "password": name, "do": do}
-        return forking.serve(request | {"limits": {"memory_bytes": 1 << 20}}, seconds, caller or Caller())
+        return forking.serve(request | {"limits": {"memory_bytes": 1 << 20}}, seconds, check=check)
 
     return asked
 
@@ -105,7 +107,7 @@ def test_who_gives_up_ends_it(ask: Asking, forking: Sandbox, tmp_path: Path) -> 
             raise Enough
 
     with pytest.raises(Enough):
-        ask("given-up", "time.sleep(600)", caller=Caller(check=check))
+        ask("given-up", "time.sleep(600)", check=check)
     assert forking._waiting is None and all(gone(process) for process in noted(tmp_path / "given-up")[:2])
 
 

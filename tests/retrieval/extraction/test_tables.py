@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from retrieval.extraction.extract import ExtractedDocument, ExtractLimits
+from retrieval.extraction.pdf.assemble import DAMAGED
 from retrieval.extraction.pdf.extract_pdf import extract_pdf
 from retrieval.extraction.pdf.tables.find_tables import _with_turned_names
 from retrieval.extraction.pdf.tables.grid import Cell, Grid
@@ -391,6 +393,19 @@ def test_a_row_that_a_page_break_cuts_is_joined(tmp_path):
     text = read(tmp_path, borders(4) + drawn(rows), borders(2) + drawn(rest)).text
     assert "Region: East; Price per tonne, EUR: 40.00; Grade: A and a little B." in text
     assert text.endswith("Region: West; Price per tonne, EUR: 38.25; Grade: C.") and text.count("little B") == 1
+
+
+def test_the_rest_of_a_row_behind_a_damaged_page_is_not_lost(tmp_path):
+    rows, rest = [*PRICES, ("East", "40.00", "A and")], [("", "", "a little B"), ("West", "38.25", "C")]
+    pages = [borders(4) + drawn(rows), b"BT /F1 10 Tf 72 700 Td (gone) Tj ET", borders(2) + drawn(rest)]
+    made = make_pdf([Sheet(content=page) for page in pages])
+    first, lost, last = re.search(rb"/Kids \[(\d+ 0 R) (\d+ 0 R) (\d+ 0 R)\]", made).groups()
+    kids = b"/Kids [%s %s %s]"
+    damaged = made.replace(kids % (first, lost, last), kids % (first, b"99 0 R".rjust(len(lost)), last))
+    (tmp_path / "made.pdf").write_bytes(damaged)
+    document = extract_pdf(tmp_path / "made.pdf", ExtractLimits(), None)
+    assert document.pages[1].note == DAMAGED
+    assert "Grade: a little B.\nRegion: West;" in document.text
 
 
 def test_the_number_of_a_row_is_not_said_in_the_next(tmp_path):
