@@ -392,6 +392,7 @@ class _File:
             hides = one.get(f"{_TABLE}visibility", "visible") == "collapse"
             columns += [hides] * _repeated(one, "number-columns-repeated", _MOST_COLUMNS)
         number, above = 0, dict[int, tuple[int, str]]()
+        between: list[range] = []  # the two rows with text; behind the last one, files state all rows that there can be
         for row in table.iter(f"{_TABLE}table-row"):
             cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside)) if text}
             hides = row.get(f"{_TABLE}visibility", "visible") == "collapse"
@@ -400,8 +401,12 @@ class _File:
                 self.asides.append(Aside("hidden", "\t".join(cells.pop(column) for column in unseen)))
             count = _repeated(row, "number-rows-repeated", _MOST_ROWS)
             shown = min(count, _MOST_REPEATED) if cells else 0
+            if shown:
+                left_out.update(*between)
+                between.clear()
             yield from (Row(number + one, cells) for one in range(shown))
-            left_out |= set(range(number + shown, number + count)) if cells or hides else set()
+            if cells or hides:
+                between.append(range(number + shown, number + count))
             number += count
 
     def slides(self) -> Iterator[Part]:
