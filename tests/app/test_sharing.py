@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 
 from app.api import build_app, changes
 from app.api.errors import Refused
-from app.api.questions import AskQueue
+from app.api.questions import AskQueue, _stopping
 from app.auth import fresh_token
 from app.operations.metrics import Metrics
 from retrieval.library import Library
@@ -330,7 +330,7 @@ def test_no_route_shows_or_changes_what_belongs_to_somebody_else(world: World, t
 
 def test_a_running_answer_is_stopped_by_who_asked_only(tmp_path: Path) -> None:
     ask_queue, event = AskQueue(settings_for(tmp_path), Metrics(), lambda message: False), threading.Event()
-    ask_queue._stops["a"] = "user", event
+    ask_queue._stops[_stopping("a", "user")] = event
     for stranger in (None, "other"):
         with pytest.raises(Refused):
             ask_queue.stop("a", stranger)
