@@ -29,7 +29,8 @@ _LARGE = 1.15
 _FIRST_PIECE = re.compile(r"[^\s/–—-]+[/–—-]?|\S+")
 _RAGGED = 0.3  # of the width of a block may be free at the end of a line whose sentence goes on
 _LONGEST_INSERTION = 15  # lines
-_FEWEST_WORDS = 5  # of a caption or a box; a formula inside a sentence has fewer
+_SAME_PRINT = 0.04  # of its size may differ
+_FEWEST_WORDS = 5  # of a note or a caption; a formula inside a sentence has fewer
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def join_lines(pages: Sequence[Sequence[TextLine]]) -> RunningText:
 
 
 def _with_sentences_whole(lines: list[TextLine]) -> list[TextLine]:
-    """The lines with each caption or box that stands inside a sentence moved behind it, or before it where the sentence
-    goes on on the next page."""
+    """The lines with each note, caption or figure that stands inside a sentence moved behind it, or before it where the
+    sentence goes on on the next page."""
     for start in range(1, len(lines)):
         if (goes_on := _goes_on_at(lines, start)) is None:
             continue
@@ -93,30 +94,32 @@ def _with_sentences_whole(lines: list[TextLine]) -> list[TextLine]:
 
 
 def _goes_on_at(lines: Sequence[TextLine], start: int) -> int | None:
-    """The line on which the sentence goes on that is not finished before `start`, if sentences in other print or at
-    another edge stand between; else None."""
+    """The line on which the sentence goes on that is not finished before `start`, if sentences in smaller print stand
+    between; else None. In listings whose lines look unfinished, too, the text between them is no smaller."""
     before, first = lines[start - 1], lines[start]
     is_open = before.text[-1].isalnum() or before.text[-1] == "," or _is_divided(before)
     if before.table or before.cells > 1 or not is_open:
         return None
-    if first.text[:1].islower() or not _is_other(before, first) or _is_item(before) or _is_item(first):
+    if first.text[:1].islower() or _is_item(before) or _is_item(first):
         return None
     if (before.page, before.column) == (first.page, first.column) and first.base - before.base < 1.5 * before.size:
         return None
-    for number in range(start + 1, min(len(lines), start + _LONGEST_INSERTION)):
+    for number in range(start, min(len(lines), start + _LONGEST_INSERTION)):
         line = lines[number]
-        if not line.table and not _is_other(before, line) and line.text[:1].islower() and not _is_item(line):
-            words = " ".join(each.text for each in lines[start:number]).split()
-            return number if len(words) >= _FEWEST_WORDS and ends_sentence(lines[number - 1]) else None
-        if line.table or not _is_other(before, line):
+        if line.table:
             return None
+        if line.size < (1 - _SAME_PRINT) * before.size:
+            continue
+        goes_on = number > start and _is_alike(before, line) and line.text[:1].islower() and not _is_item(line)
+        words = " ".join(each.text for each in lines[start:number]).split()
+        return number if goes_on and len(words) >= _FEWEST_WORDS and ends_sentence(lines[number - 1]) else None
     return None
 
 
-def _is_other(a: TextLine, b: TextLine) -> bool:
-    """Whether two lines differ in print, or in the edge of their column."""
+def _is_alike(a: TextLine, b: TextLine) -> bool:
+    """Whether two lines have the same print, and in one column the same edge."""
     beside = (a.page, a.column) == (b.page, b.column) and abs(a.x0 - b.x0) > 3.0
-    return beside or a.turn != b.turn or abs(a.size - b.size) > 0.04 * a.size
+    return not beside and a.turn == b.turn and abs(a.size - b.size) <= _SAME_PRINT * a.size
 
 
 def _is_divided(line: TextLine) -> bool:
