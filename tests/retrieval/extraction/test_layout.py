@@ -203,6 +203,15 @@ def test_a_box_at_the_end_of_a_page_stands_before_the_sentence_that_goes_on(tmp_
     assert document.pages[0].end <= document.pages[1].start
 
 
+@pytest.mark.parametrize("size", [8, 10])
+def test_the_text_between_two_listings_stays_between_them(tmp_path, size):
+    """Each command looks like a sentence that has not ended, and the next one like its end."""
+    lines = [(72, 700, 10, "If the files have changed, look at the log first:"), (84, 682, size, "keeper log"),
+             (72, 660, 10, "Which of them nobody has handed in yet is told by another command:"),
+             (84, 642, size, "keeper status"), (72, 620, 10, "This runs by itself every hour.")]  # fmt: skip
+    assert read(tmp_path, Sheet(lines)).text.split() == words(lines)
+
+
 def test_a_formula_inside_a_sentence_stays_there(tmp_path):
     lines = [(72, 700, 10, "The energy of a body at rest, as was found by then"), (120, 680, 12, "E = m c"),
              (72, 660, 10, "where m is its mass.")]  # fmt: skip
