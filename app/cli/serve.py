@@ -63,10 +63,12 @@ def token(call: Call) -> None:
     """
     from app.assembly import server_token
 
-    with call.library() as library:
-        if library.accounts.any:
-            raise SettingsError("People sign in by name here. `cairn user token NAME` makes a token for one of them.")
-    value = server_token(call.settings())
+    settings = call.settings()
+    value = server_token(settings)
+    if not settings.token:
+        with call.library() as library:
+            if library.accounts.any:
+                raise SettingsError("People sign in by name here. `cairn user token NAME` makes a token for one.")
     if value is None:
         raise SettingsError(
             "This server has no token of its own: it has a password, or people sign in elsewhere. See CAIRN_TOKEN."

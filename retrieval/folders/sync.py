@@ -63,8 +63,12 @@ def scan(root: Path, suffixes: tuple[str, ...]) -> Scan:
         followed = []
         for name in sorted(folders):
             reason = _bad_name(name)
-            if not reason and (here / name).is_symlink():
-                reason = "a symbolic link, which is not followed"
+            try:
+                if not reason and (here / name).is_symlink():
+                    reason = "a symbolic link, which is not followed"
+            except OSError as error:
+                reason = f"the folder cannot be looked at: {error.strerror}"
+                unknown.append(_source(root, here / name))
             if reason:
                 skipped.append((_source(root, here / name), reason))
             else:

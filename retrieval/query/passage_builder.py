@@ -164,7 +164,7 @@ class PassageBuilder:
         document = self._document(document_id)
         with self._lock:
             kept = self._kept.get(document_id)
-        if kept is None or len(kept[0]) != document.num_characters:  # another process has read it again
+        if kept is None or len(kept[0]) != document.num_characters:  # as after another process read it again
             kept = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
             with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
                 self._kept[document_id] = kept

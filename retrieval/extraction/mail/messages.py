@@ -37,9 +37,11 @@ _QUOTED = re.compile(r"\s*>")
 _INTRODUCES = re.compile(r".*(?:wrote|writes|schrieb|écrit|escribió|ha scritto|schreef).*:\s*$", re.I)
 _EARLIER = "Earlier message, quoted: "
 _KNOWN = ("from", "to", "subject", "date", "mime-version", "content-type", "received", "return-path", "message-id")
-_NAMES = {each.media_type: f"attachment{each.suffixes[0]}" for each in FORMATS}
+_NAMES = {
+    each.media_type: f"attachment{each.suffixes[0]}" for each in FORMATS if not each.media_type.startswith("image/")
+}
 _NAMES |= {"message/rfc822": "message.eml", "text/calendar": "invitation.ics", "text/html": "page.html"}
-"""Of attached files that have none, by what the message says that they are."""
+"""Of attached files that have none, by what the message says that they are; pictures without one are decoration."""
 _PICTURES = {"image/png": ".png", "image/jpeg": ".jpg", "image/tiff": ".tif"}
 
 

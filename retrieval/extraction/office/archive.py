@@ -87,9 +87,10 @@ class Archive(zipfile.ZipFile):
 
     def related(self, part: str, kind: str, usual: str) -> str:
         """The part of some kind ("styles") to which a part ("" for the file) of an Office file refers, or its `usual`
-        name: not every program uses that."""
+        name: not every program uses that, nor spells its references as the archive does."""
         kinds = {one.get("Type", "").rpartition("/")[2]: name for one, name in self._relations(part)}
-        return kinds.get(kind, usual)
+        found = kinds.get(kind, usual)
+        return found if found in self else usual
 
     def _relations(self, part: str) -> Iterator[tuple[etree._Element, str]]:
         folder, name = posixpath.split(part)

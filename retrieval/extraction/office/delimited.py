@@ -32,9 +32,14 @@ def extract_csv(path: Path, limits: ExtractLimits, password: str | None = None) 
 def _rows(source: str) -> Iterator[Row]:
     stated = _STATED.match(source)
     delimiter = stated[1] if stated else _delimiter(source)
-    lines = io.StringIO(source, newline="")  # other signs that end lines may stand in a cell
     try:
-        for number, values in enumerate(csv.reader(lines, delimiter=delimiter, skipinitialspace=True)):
+        plain, skipped = (
+            # Other signs that end lines may stand in a cell.
+            list(csv.reader(io.StringIO(source, newline=""), delimiter=delimiter, skipinitialspace=skip))
+            for skip in (False, True)
+        )
+        # A quotation mark behind a blank begins a value, unless no other ends it in its row: it may mean inches.
+        for number, values in enumerate(skipped if len(skipped) == len(plain) else plain):
             if stated and number == 0:
                 continue
             texts = {column: clean_text(value).strip() for column, value in enumerate(values)}

@@ -308,16 +308,19 @@ class _File:
     ) -> list[str]:
         """The cells of a row; the text of a merged one stands in all that it spans. `above`: by column, for how many
         rows cells of the rows before go on, and their text."""
-        cells: list[str] = []
+        found: dict[int, str] = {}
+        at = 0
         for cell in row:
             if cell.tag not in (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
                 continue
             count = _repeated(cell, "number-columns-repeated", _MOST_COLUMNS)
             if cell.tag == f"{_TABLE}covered-table-cell":
-                for _ in range(count):
-                    left, text = above.get(len(cells), (0, ""))
-                    above[len(cells)] = (left - 1, text)
-                    cells.append(Merged(text) if left > 0 else "")
+                for column in [column for column in above if at <= column < at + count]:
+                    left, text = above[column]
+                    above[column] = (left - 1, text)
+                    if left > 0:
+                        found[column] = Merged(text)
+                at += count
                 continue
             own: Kind = kind or self._styles.kind("table-cell", cell.get(f"{_TABLE}style-name"))
             text = self._line(cell, own)
@@ -325,12 +328,15 @@ class _File:
                 beside += self._remark(one, text)
             wide = _repeated(cell, "number-columns-spanned", _MOST_REPEATED)
             high = _repeated(cell, "number-rows-spanned", _MOST_ROWS)
-            at = len(cells)
             for column in range(at, at + wide):
                 if column > at or high > 1:
                     above[column] = (high if column > at else high - 1, text)
-            cells += [text if number < _MOST_REPEATED else "" for number in range(count)]
-        return cells
+            if text:
+                found |= dict.fromkeys(range(at, at + min(count, _MOST_REPEATED)), text)
+            at += count
+        # Files state empty cells up to the last column that there can be.
+        width = min(at, max(found, default=-1) + 1 + _MOST_REPEATED)
+        return [found.get(column, "") for column in range(width)]
 
     def _words(self, element: etree._Element, kind: Kind, beside: list[Block]) -> str:
         """The running text of a paragraph, without boxes that stand elsewhere; notes and comments go to `beside`."""

@@ -86,6 +86,13 @@ def test_parts_of_a_word_document_may_have_other_names_than_usual(tmp_path):
     assert document.text.startswith("Chapter\n\nOne added") and document.outline[0].title == "Chapter"
 
 
+def test_a_reference_that_is_spelled_otherwise_than_the_part_finds_it(tmp_path):
+    path = docx(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("_rels/.rels", '<r><Relationship Type="x/officeDocument" Target="Word\\Document.xml"/></r>')
+    assert read(path).text.startswith("Chapter\n\nOne added")
+
+
 @pytest.mark.parametrize(
     ("start", "end", "about"),
     [("", "", "The oil"), ('<w:commentRangeStart w:id="4"/>', '<w:commentRangeEnd w:id="4"/>', "oil")],

@@ -194,6 +194,8 @@ def test_a_lonely_cell_far_away_costs_little_and_keeps_its_place(tmp_path):
         ("ragged.csv", "Name,Born\nAnna,1980,extra\n\nBob\n", "Name\tBorn\nName: Anna; Born: 1980; extra.\n\nBob"),
         ("one column.csv", "first\nsecond\n", "first\nsecond"),
         ("spaces.csv", 'Name, Says\nAnna, "Yes, so"\n', "Name\tSays\nName: Anna; Says: Yes, so."),
+        ("inches.csv", 'Name,Size,Note\nPipe, "half,good\nRod,5,fine\n',
+         'Name\tSize\tNote\nName: Pipe; Size: "half; Note: good.\nName: Rod; Size: 5; Note: fine.'),
         ("breaks.csv", "Name,Says,Born\nAnna,one\u2028two\x0bthree,1980\n",
          "Name\tSays\tBorn\nName: Anna; Says: one two three; Born: 1980."),
         ("open quote.csv", 'Name,Born\n"Anna,1980\n', "Name: Born.\nAnna,1980."),
