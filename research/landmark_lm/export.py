@@ -11,12 +11,14 @@ from torch import Tensor
 
 from model.checkpoint.adapter import WEIGHTS, Base
 from model.checkpoint.config import LandmarkConfig
+from research.landmark_lm.training import MOMENTS
 
 
 def export_adapter(weights: Path, config: LandmarkConfig, base: Base, folder: Path, *, scale: float) -> None:
     """Write `weights` in bfloat16 and what they belong to. They can be trained on from there."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in load_file(weights).items()}
+    learned = ((name, tensor) for name, tensor in load_file(weights).items() if not name.startswith(MOMENTS))
+    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in learned}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     values = {"adapter": {"base": asdict(base), "scale": scale}, "landmark": config.to_dict()}
     (folder / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")

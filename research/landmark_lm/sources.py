@@ -66,7 +66,18 @@ class Source(Protocol):
     """Something that rows can be drawn from."""
 
     def draw(self, rng: random.Random) -> RowText:
-        """A new row."""
+        """A new row; one that asks nothing where what was drawn does not suffice."""
+
+
+def draw_row(source: Source, rng: random.Random) -> RowText:
+    """A row that asks something. Raises ValueError for a source that has none."""
+    for _ in range(_MOST_DRAWN):
+        if (row := source.draw(rng)).asked:
+            return row
+    raise ValueError(
+        f"{type(source).__name__} has nothing to ask in {_MOST_DRAWN} rows: its questions have no answer span in their "
+        "contexts, its texts are too short, or all is longer than a row allows. Give other files, or allow longer ones."
+    )
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,8 @@ QUESTIONS = (
 """Sets of English questions with answer spans; their train files are read, where they are there."""
 TEXTS = ("openstax", "wikifull", "books-0", "medquad", "dccode", "jose", "d365bc", "rustrfcs", "win32")
 LONG_TEXT, TEXTS_EACH = 8_000, 60
+_MOST_DRAWN = 200
+"""Rows in a row that may ask nothing."""
 
 
 def read_contexts(file: Path, first: int = 0) -> list[list[Context]]:
@@ -167,7 +180,7 @@ class Questions:
         shape = self.tokens.shape
         (group,) = rng.choices(self.groups, self.weights)
         picked = rng.sample(group, min(shape.passages // 2, len(group)))
-        picked += rng.sample(self.all, shape.passages - len(picked))
+        picked += rng.sample(self.all, min(shape.passages - len(picked), len(self.all)))
         picked = list({context.number: context for context in picked}.values())
         rng.shuffle(picked)
         passages, asked = [], []
@@ -178,8 +191,6 @@ class Questions:
                 prompt, words = self.tokens.prompt(question), self.tokens.answer(answer)
                 if len(prompt) + len(words) <= shape.asked_tokens:
                     asked.append(Asked(prompt, words, ((number, first, last),)))
-        if not asked:
-            return self.draw(rng)
         rng.shuffle(asked)
         return RowText(passages, asked[: shape.questions], [context.number for context in picked])
 
@@ -219,7 +230,7 @@ class PlainText:
         length = min(self.tokens.model.config.block_size, shape.asked_tokens) - 1
         windows, rest = self.windows(rng, shape.passages // 2, length * count)
         if len(windows) < 2 or len(rest) < length * count:
-            return self.draw(rng)
+            return RowText([], [])
         places = tuple((number, 0, len(window)) for number, window in enumerate(windows))
         asked = [Asked([], rest[at : at + length], places, "text") for at in range(0, length * count, length)]
         return RowText(windows, asked, [new_number(rng)] * len(windows))
@@ -254,8 +265,6 @@ class Gaps:
                     asked.append(Asked(prompt, answer, places, "gaps"))
             if ids:
                 passages.append(ids)
-        if not asked:
-            return self.draw(rng)
         rng.shuffle(asked)
         return RowText(passages, asked[: tokens.shape.questions], [new_number(rng) for _ in passages])
 
@@ -297,7 +306,7 @@ class Copying:
                 prompt = tokens.prompt(f"Continue: {words}")
                 if len(prompt) + len(answer) <= tokens.shape.asked_tokens:
                     asked.append(Asked(prompt, answer, ((number, middle, last),), "copying"))
-        return RowText(passages, asked, [new_number(rng) for _ in passages]) if asked else self.draw(rng)
+        return RowText(passages, asked, [new_number(rng) for _ in passages])
 
 
 @dataclass
@@ -316,7 +325,7 @@ class Passkeys:
             named: list[list[str]] = [[] for _ in range(count)]
             rng.choice(named).append("")
         else:
-            names = rng.sample(self.names, 2 * count)
+            names = rng.sample(self.names, min(2 * count, len(self.names)))
             named = [names[2 * number : 2 * number + 2] for number in range(count)]
         passages, asked = [], []
         for number, some in enumerate(named):

@@ -5,9 +5,8 @@ the landmarks kept from steps before start anew). `folder` receives:
 
     run.json            what was asked for
     log.jsonl           one line a step
-    weights.safetensors the trained weights, float32
-    moments.safetensors the optimizer's state
-    progress.json       steps, tokens, questions and seconds so far
+    weights.safetensors the trained weights, float32, the optimizer's moments, and in its metadata the steps, tokens,
+                        questions and seconds so far
 """
 
 import json
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm.loss import LandmarkCache, Prepared, prepare, step_loss, told_lines
 from research.landmark_lm.rows import Size, fit, join, lay_out
-from research.landmark_lm.sources import Mixture, Shape, Source
+from research.landmark_lm.sources import Mixture, Shape, Source, draw_row
 from research.train.engine.run_log import RunLog
 
 
@@ -78,6 +78,10 @@ class Progress:
     seconds: float = 0.0
 
 
+MOMENTS = "moments/"
+"""Before the names of the optimizer's state, in the file with the weights."""
+
+
 class MasterWeights:
     """AdamW on float32 copies of the trained weights, which are rounded to the model's dtype after every step."""
 
@@ -124,24 +128,26 @@ class MasterWeights:
     def _publish(self) -> None:
         torch._foreach_copy_([*self.trained.values()], [*self.master.values()])
 
-    def save(self, folder: Path) -> None:
-        """Write weights and moments, each whole or not at all."""
-        _write(folder / "weights.safetensors", {name: w.detach() for name, w in self.master.items()})
-        _write(
-            folder / "moments.safetensors",
-            {
-                f"{name}.{key}": torch.as_tensor(self.optimizer.state[w][key])
-                for name, w in self.master.items()
-                for key in ("exp_avg", "exp_avg_sq", "step")
-                if w in self.optimizer.state
-            },
-        )
+    def save(self, file: Path, progress: Progress) -> None:
+        """Write weights, moments and how far the run has come, all of it or nothing."""
+        tensors = {name: w.detach() for name, w in self.master.items()}
+        tensors |= {
+            f"{MOMENTS}{name}.{key}": torch.as_tensor(self.optimizer.state[w][key])
+            for name, w in self.master.items()
+            for key in ("exp_avg", "exp_avg_sq", "step")
+            if w in self.optimizer.state
+        }
+        new = file.with_name(file.name + ".new")
+        metadata = {"progress": json.dumps(asdict(progress))}
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, new, metadata)
+        os.replace(new, file)
 
     @torch.no_grad()
-    def load(self, weights: Path, moments: Path | None) -> None:
+    def load(self, weights: Path, *, moments: bool) -> None:
         """Continue from saved weights; without moments the optimizer starts anew. Adapters of a lower rank become the
         first part of these, and change nothing else. Raises ValueError for others."""
-        found = load_file(weights)
+        state = load_file(weights)
+        found = {name: tensor for name, tensor in state.items() if not name.startswith(MOMENTS)}
         if found.keys() != self.master.keys() or any(
             len(w.shape) != found[name].dim()
             or any(has > wanted for has, wanted in zip(found[name].shape, w.shape, strict=True))
@@ -154,12 +160,10 @@ class MasterWeights:
                 weight.zero_()
             weight[tuple(slice(length) for length in part)] = found[name].to(weight)
         self._publish()
-        if moments is not None:
-            state = load_file(moments)
-            for name, weight in self.master.items():
-                self.optimizer.state[weight] = {
-                    key: state[f"{name}.{key}"].to(weight.device) for key in ("exp_avg", "exp_avg_sq", "step")
-                }
+        for name, weight in self.master.items() if moments else ():
+            self.optimizer.state[weight] = {
+                key: state[f"{MOMENTS}{name}.{key}"].to(weight.device) for key in ("exp_avg", "exp_avg_sq", "step")
+            }
 
 
 def train(
@@ -180,11 +184,12 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     master, progress = MasterWeights(trained, settings), Progress()
-    if (folder / "progress.json").is_file():
-        progress = Progress(**json.loads((folder / "progress.json").read_text()))
-        master.load(folder / "weights.safetensors", folder / "moments.safetensors")
+    if (weights := folder / "weights.safetensors").is_file():
+        with safe_open(weights, framework="pt") as saved:
+            progress = Progress(**json.loads(saved.metadata()["progress"]))
+        master.load(weights, moments=True)
     elif start_from is not None:
-        master.load(start_from, None)
+        master.load(start_from, moments=False)
     (folder / "run.json").write_text(json.dumps({"settings": asdict(settings), "shape": asdict(shape)}, indent=1))
     began = saved = time.monotonic()
     before, step = progress.seconds, _Step(model, master, settings)
@@ -203,11 +208,11 @@ def train(
         progress.seconds = before + time.monotonic() - began
         log.write(**asdict(progress), **line)
         if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-            _save(folder, master, progress)
+            master.save(weights, progress)
             saved = time.monotonic()
         if progress.seconds > 60 * settings.minutes:
             break
-    _save(folder, master, progress)
+    master.save(weights, progress)
     model.eval()
     return progress
 
@@ -232,7 +237,7 @@ class _Steps(Dataset[Prepared]):
     def __getitem__(self, step: int) -> Prepared:
         rng, settings = random.Random(f"{self.settings.seed} {step}"), self.settings
         kinds = settings.mixture.draw(step / settings.steps, settings.rows, rng)
-        texts = [self.sources[kind].draw(rng) for kind in kinds]
+        texts = [draw_row(self.sources[kind], rng) for kind in kinds]
         row = lay_out(fit(join(texts) if len(texts) > 1 else texts[0], self.size), self.size, **self.grid)
         return prepare(row, most_read=settings.most_read, rng=random.Random(f"{settings.seed} {step} reads"))
 
@@ -324,16 +329,3 @@ def rate_at(progress: Progress, settings: Settings) -> float:
     if progress.step < settings.warmup:
         return settings.rate * (progress.step + 1) / settings.warmup
     return settings.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done_of(progress, settings))))
-
-
-def _save(folder: Path, master: MasterWeights, progress: Progress) -> None:
-    master.save(folder)
-    new = folder / "progress.json.new"
-    new.write_text(json.dumps(asdict(progress)))
-    os.replace(new, folder / "progress.json")
-
-
-def _write(file: Path, tensors: dict[str, Tensor]) -> None:
-    new = file.with_name(file.name + ".new")
-    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, new)
-    os.replace(new, file)

@@ -17,7 +17,7 @@ from research.landmark_lm.lora import adapt
 from research.landmark_lm.memories import PartOfMemory, landmark_votes, read_passages
 from research.landmark_lm.report import Point, read_curve, tokens_until, write_report
 from research.landmark_lm.sources import Tokens
-from research.landmark_lm.training import MasterWeights, Settings
+from research.landmark_lm.training import MasterWeights, Progress, Settings
 from tests.research.landmark_lm.conftest import SHAPE
 from tests.tiny_model import FAMILIES, byte_tokenizer, tiny_backbone
 
@@ -60,7 +60,7 @@ def test_a_trained_adapter_answers_in_the_product_as_it_did_in_training(lm: Land
     with torch.no_grad():
         for weight in trained.values():
             weight.copy_(torch.randn_like(weight).mul(0.05).bfloat16())  # as an exported adapter holds them
-    MasterWeights(trained, Settings()).save(tmp_path)
+    MasterWeights(trained, Settings()).save(tmp_path / "weights.safetensors", Progress())
     export_adapter(tmp_path / "weights.safetensors", lm.config, Base("nobody/nothing"), tmp_path / "adapter", scale=2.0)
 
     loaded = load_backbone(f"{tmp_path / 'adapter'}@{tmp_path / 'base'}", device="cpu")

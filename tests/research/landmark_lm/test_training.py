@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,20 @@ from model.checkpoint.landmark_model import LandmarkModel
 from research.landmark_lm import training
 from research.landmark_lm.lora import adapt, train_all
 from research.landmark_lm.rows import Asked, RowText
-from research.landmark_lm.sources import Mixture, Source, Tokens, open_sources
+from research.landmark_lm.sources import (
+    Context,
+    Mixture,
+    Passkeys,
+    PlainText,
+    Questions,
+    Source,
+    Tokens,
+    draw_row,
+    open_sources,
+    read_contexts,
+)
 from research.landmark_lm.training import MasterWeights, Progress, Settings, rate_at, train
-from tests.research.landmark_lm.conftest import SHAPE
+from tests.research.landmark_lm.conftest import SHAPE, long_text
 from tests.tiny_model import tiny_model
 
 LM = {"block_size": 32, "window_blocks": 4, "context_blocks": 0, "memory_layers": (1, 2)}
@@ -59,7 +70,7 @@ def test_an_adapter_of_a_lower_rank_is_gone_on_from(tmp_path: Path) -> None:
     wider, more = fresh(4)
     ids = torch.arange(20)[None]
     assert not torch.equal(wider.encode(ids, wider.context()), model.encode(ids, model.context()))
-    MasterWeights(more, settings).load(tmp_path / "weights.safetensors", None)
+    MasterWeights(more, settings).load(tmp_path / "weights.safetensors", moments=False)
     torch.testing.assert_close(wider.encode(ids, wider.context()), model.encode(ids, model.context()))
 
 
@@ -104,6 +115,33 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> 
         weights.append({name: weight.detach().clone() for name, weight in trained.items()})
     steps = [json.loads(line)["step"] for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5, 6]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight)
+
+
+@pytest.mark.parametrize("killed_at", [3, 5, 6])  # files that are put in their place
+def test_a_run_that_was_killed_while_it_was_saved_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    settings = Settings(steps=6, warmup=2, kept_steps=0, most_read=2, checkpoint_minutes=0)
+    put: list[Path] = []
+
+    def kill(new: Path, file: Path) -> None:
+        put.append(file)
+        if len(put) == killed_at:
+            raise KeyboardInterrupt
+        new.rename(file)
+
+    weights = []
+    for folder in ("whole", "parts"):
+        if folder == "parts":
+            monkeypatch.setattr("research.landmark_lm.training.os.replace", kill)
+            model, trained = fresh()
+            with pytest.raises(KeyboardInterrupt):
+                train(model, trained, all_kinds(OneRow(Tokens(model, SHAPE))), SHAPE, settings, tmp_path / folder)
+        model, trained = fresh()
+        train(model, trained, all_kinds(OneRow(Tokens(model, SHAPE))), SHAPE, settings, tmp_path / folder)
+        weights.append({name: weight.detach().clone() for name, weight in trained.items()})
     for name, weight in weights[0].items():
         torch.testing.assert_close(weights[1][name], weight)
 
@@ -167,7 +205,7 @@ def test_every_kind_of_row_asks_for_what_stands_in_its_gold_passage(
 ) -> None:
     source = open_sources(data, tokens)[kind]
     for seed in range(5):
-        row = source.draw(random.Random(seed))
+        row = draw_row(source, random.Random(seed))
         assert row.asked and all(0 < len(passage) <= tokens.room for passage in row.passages)
         for asked in row.asked:
             assert asked.kind == kind
@@ -183,3 +221,21 @@ def test_every_kind_of_row_asks_for_what_stands_in_its_gold_passage(
 def test_files_without_questions_are_refused(tokens: Tokens, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no plain text"):
         open_sources(tmp_path, tokens)
+
+
+def test_questions_without_an_answer_span_are_refused(tokens: Tokens, tmp_path: Path) -> None:
+    row = {"context": "House 1 is red.", "question": "How is house 1?", "answers": ["red"], "answer_starts": []}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ValueError, match="no question with an answer span"):
+        read_contexts(tmp_path / "set.jsonl")
+    beyond = Context(1, "", "House 1 is red.", (("How is house 1?", "red", 40),))
+    with pytest.raises(ValueError, match="Questions has nothing to ask .* no answer span"):
+        draw_row(Questions(tokens, [[[beyond]]]), random.Random(0))
+
+
+@pytest.mark.parametrize("passages", [2, 22, 24, 60])
+def test_passkeys_stand_in_as_many_passages_as_there_are_names(lm: LandmarkModel, passages: int) -> None:
+    text = PlainText(Tokens(lm, replace(SHAPE, passages=passages, blocks=8)), [long_text(1, 2000)])
+    rows = [draw_row(Passkeys(text), random.Random(seed)) for seed in range(6)]
+    assert {len(row.passages) for row in rows} == {passages // 2}
+    assert {len(row.asked) for row in rows} > {1}
