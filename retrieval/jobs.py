@@ -54,7 +54,6 @@ class Jobs:
             on_progress(whole.job(row))
 
         ended = Ingestion(whole.workspace, claimed, notify, gives_way=gives_way).run()
-        whole.passages.forget([ended.document_id])
         if ended.state == "done":
             from retrieval.writers.passages import prefetch
 

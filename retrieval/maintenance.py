@@ -143,7 +143,6 @@ class Maintenance:
                 )
             except NoRow:  # deleted meanwhile
                 continue
-            self.view.passages.forget([document.id])
             self._drop_shards(names)
         unassigned = failed and any(document.fingerprint != digest for document in catalogue.documents())
         done = []

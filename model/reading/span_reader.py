@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ LONGEST_SENTENCE = 320
 LONGEST_SPAN = 30
 SentencePlace = tuple[int, int]
 """Number of a passage, and of a sentence in it."""
+_UNSPACED = re.compile(
+    r"[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+"""Letters of scripts whose words no spaces part (Thai to Tibetan, Burmese, Khmer, Japanese, Chinese), or that end words
+with particles (Korean): a word may begin and end at any of them."""
 _GIVEN = ("ids_QKT", "segment_QKT", "valid_QKT")
 MOST_TOKENS = 8192
 """Of one pass, which takes about 200 MB."""
@@ -216,16 +223,27 @@ def _spans(
         tokens = int((sentence_QN[0] == number).sum())
         begin, end = _best(starts_N[column : column + tokens], ends_N[column : column + tokens])
         offsets = texts[passage].offsets
-        span = _trimmed(passages[passage].text, offsets[first + begin][0], offsets[first + end][1])
+        span = _of_whole_words(passages[passage].text, offsets[first + begin][0], offsets[first + end][1])
         found[passage][place] = FoundSpan(probability_S[number], *span)
     return found
 
 
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Without white space around it, which some vocabularies count to a word, and without a comma behind it."""
+def _of_whole_words(text: str, start: int, stop: int) -> tuple[int, int]:
+    """With the rest of a word of which it holds some tokens; without white space around it, which some vocabularies
+    count to a word, and without a comma behind it."""
     words = text[start:stop]
     end = start + len(words.rstrip(" \t\n,;:") or words.rstrip())
-    return min(end, start + len(words) - len(words.lstrip())), end
+    start = min(end, start + len(words) - len(words.lstrip()))
+    while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
+        start -= 1
+    while 0 < end < len(text) and _in_word(text[end - 1]) and _in_word(text[end]):
+        end += 1
+    return start, end
+
+
+def _in_word(letter: str) -> bool:
+    """Whether a letter, digit or accent belongs to the same word as one beside it."""
+    return unicodedata.category(letter)[0] in "LMN" and _UNSPACED.match(letter) is None
 
 
 def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:

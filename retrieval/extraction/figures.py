@@ -58,10 +58,10 @@ class Figures:
 
     def add(self, picture: Picture, page: int, start: int) -> None:
         """`start`: of the text behind it. What is no picture that can be shown is left out."""
-        if len(self._found) >= MOST_FIGURES:
-            return
         digest = hashlib.sha256(picture.data).digest()
         if digest not in self._made:
+            if len(self._shown) >= MOST_FIGURES:
+                return
             made = _made_small(picture.data, self._limits) if self._left > 0 else None
             self._made[digest] = made
             self._left -= len(made[1]) if made is not None else 0

@@ -26,6 +26,8 @@ from storage.records import Block, Document, Page
 _KEPT_CHARACTERS = 20_000_000
 _Text: TypeAlias = tuple[str, tuple[Page, ...]]
 """Of a document, with its pages."""
+_Row: TypeAlias = tuple[Document, int | None]
+"""Of a document, with the id of its first block, by which its text is known."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class PassageBuilder:
         """`places`: the folder where the places of characters are kept, by document."""
         self._catalogue, self._places = catalogue, places
         self._lock = threading.Lock()
-        # Bounded in characters.
-        self._kept: LRUCache[str, _Text] = LRUCache(_KEPT_CHARACTERS, getsizeof=lambda kept: len(kept[0]))
-        self._seen: dict[str, Document] | None = None  # the rows of documents, for one question
+        # Each with the first block of its document; bounded in characters.
+        self._kept: LRUCache[str, tuple[int, _Text]] = LRUCache(_KEPT_CHARACTERS, getsizeof=lambda one: len(one[1][0]))
+        self._seen: dict[str, _Row] | None = None  # the rows of documents, for one question
         self._rows: dict[int, Block | None] | None = None  # those of blocks; None: it is gone
 
     def with_catalogue(self, catalogue: Catalogue) -> PassageBuilder:
@@ -146,7 +148,7 @@ class PassageBuilder:
         )
 
     def forget(self, document_ids: Sequence[str]) -> None:
-        """Documents that were deleted or read again."""
+        """Documents that were deleted."""
         with self._lock:
             for document_id in document_ids:
                 self._kept.pop(document_id, None)
@@ -161,20 +163,21 @@ class PassageBuilder:
         return described_name(str(document.title), document.source)
 
     def _source(self, document_id: str) -> _Source:
-        document = self._document(document_id)
+        document, first_block = self._row(document_id)
         with self._lock:
-            kept = self._kept.get(document_id)
-        if kept is None or len(kept[0]) != document.num_characters:  # as after another process read it again
+            of_block, kept = self._kept.get(document_id, (None, ("", ())))
+        if first_block is None or of_block != first_block:  # perhaps another process has read it again
             kept = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
-            with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
-                self._kept[document_id] = kept
+            if first_block is not None:
+                with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
+                    self._kept[document_id] = first_block, kept
         return _Source(document, *kept)
 
-    def _document(self, document_id: str) -> Document:
+    def _row(self, document_id: str) -> _Row:
         if self._seen is None:  # always fresh: titles change, and so does who may read it
-            return self._catalogue.document(document_id)
+            return self._catalogue.document_and_first_block(document_id)
         if document_id not in self._seen:
-            self._seen[document_id] = self._catalogue.document(document_id)
+            self._seen[document_id] = self._catalogue.document_and_first_block(document_id)
         return self._seen[document_id]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from model.scoring.sentences import sentence_borders
 from retrieval.suggestions.keyphrases import asked_verbs, key_terms, word_class
 from retrieval.types.records import Description, Document
+from storage.blobs.files import write_durably
 
 Span = tuple[int, int]
 
@@ -186,10 +187,7 @@ def kept(folder: Path) -> Description | None:
 
 
 def keep(folder: Path, description: Description) -> None:
-    folder.mkdir(exist_ok=True, mode=0o700)
-    unfinished = folder / f".{FILE}"
-    unfinished.write_text(json.dumps({"format": FORMAT, **description.to_dict()}), encoding="utf-8")
-    unfinished.replace(folder / FILE)
+    write_durably(folder / FILE, memoryview(json.dumps({"format": FORMAT, **description.to_dict()}).encode()))
 
 
 _SHORTEST, _LONGEST = 40, 320  # characters of a sentence

@@ -21,7 +21,8 @@ import re
 import threading
 import tomllib
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -41,7 +42,7 @@ from model.inference.stored_prefix import (
     read_segment,
     write_answer,
 )
-from retrieval.errors import InvalidRequest, WriterError
+from retrieval.errors import NOT_ENOUGH_MEMORY, InvalidRequest, WriterError, ran_out_of_memory
 from retrieval.types.writer import Cancelled, WriterKind, WriterPassage, WriterRequest, WriterToken, Written
 from retrieval.writers.citations import CitationStream, labels_of, numbers_in, with_labels
 from retrieval.writers.local_memory import DEFAULT_BUDGET_BYTES, WEIGHTS, WriterMemory
@@ -289,7 +290,7 @@ class LocalWriter:
         """The checkpoint with its memory. Raises `WriterError`."""
         from model.checkpoint.load import load_chat_model
 
-        with self._lock:
+        with self._lock, self._naming_memory():
             if self._loaded is None:
                 try:
                     model = load_chat_model(
@@ -300,6 +301,8 @@ class LocalWriter:
                         kept=self._home / WEIGHTS,
                     )
                 except (ModelError, OSError, RuntimeError) as error:
+                    if ran_out_of_memory(error):
+                        raise
                     raise WriterError(self.name, str(error).replace(self._source, self.name)) from error
                 self._loaded = loaded_writer(model, self._home, self._memory_bytes)
             return self._loaded
@@ -324,7 +327,8 @@ class LocalWriter:
         """See `Writer.write`."""
         loaded = self.loaded()
         try:
-            return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
+            with self._naming_memory():
+                return (yield from write_over(loaded, request, self.repair if request.passages else 0.0, cancelled))
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot write this answer: {error}") from error
 
@@ -332,9 +336,20 @@ class LocalWriter:
         """Read and store passages before anybody asks; returns how many were new. Raises as `write`."""
         loaded, new = self.loaded(), 0
         try:
-            for passage in passages:
-                _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
-                new += not stored
+            with self._naming_memory():
+                for passage in passages:
+                    _, stored = loaded.segment(passage.document_id, passage_ids(loaded.model, [passage])[0])
+                    new += not stored
         except ModelError as error:
             raise InvalidRequest(f"{self.name} cannot read this passage: {error}") from error
         return new
+
+    @contextmanager
+    def _naming_memory(self) -> Iterator[None]:
+        """Too little memory comes out as a `WriterError`."""
+        try:
+            yield
+        except (MemoryError, RuntimeError, SystemError) as error:
+            if not ran_out_of_memory(error):
+                raise
+            raise WriterError(self.name, NOT_ENOUGH_MEMORY) from error

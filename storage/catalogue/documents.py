@@ -90,6 +90,16 @@ class DocumentRepository(Repository):
             return one_document(connection, self.principal, document_id)
 
     @for_any_principal
+    def document_and_first_block(self, document_id: str) -> tuple[Document, int | None]:
+        """The document and the id of its first block, by which its text is known: one that is read anew and says
+        something else gets new blocks. None while it has no block, and the text may still change. Raises `NotFound`."""
+        first = select(func.min(shards.c.first_block_id)).where(shards.c.document_id == document_id)
+        chosen = select(documents, first.scalar_subquery().label("first_block_id"))
+        chosen = chosen.where(documents.c.id == document_id, readable_documents(self.principal))
+        row = self._row(chosen, "document", document_id)
+        return document_of(row), row.first_block_id
+
+    @for_any_principal
     def find_document(self, content_sha256: str, fingerprint: str) -> Document | None:
         """The principal's own ready document with this content and model: nobody learns of other people's files."""
         same = same_content(content_sha256, fingerprint, self.principal.user_id) & (documents.c.state == "ready")

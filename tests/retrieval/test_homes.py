@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from retrieval.errors import MemoryMismatch
+from retrieval.extraction.extract import extract
+from retrieval.ingest import pipeline
 from storage.privacy import NotPrivate
 from tests.retrieval.conftest import BLOCK_SIZE, FOX, RAIN, WHALE, add, ask
 from tests.tiny_model import tiny_model
@@ -109,6 +112,28 @@ def test_a_change_by_another_process_is_seen_by_the_next_question(library, three
     assert added in {passage.document_id for passage in library.search("fox", 400)}
     second.documents.delete([added, three["fox"]])
     assert {passage.document_id for passage in library.search("fox", 400)} == {three["whale"], three["rain"]}
+
+
+def test_a_text_that_another_process_has_read_anew_is_shown_though_it_is_as_long(
+    library, open_library, write, monkeypatch
+):
+    document_id = add(library, write("tree.txt", FOX.replace("fox", "elm")))
+    assert library.documents.find(document_id, "elm")
+    second = open_library()
+    catalogue = second.view.catalogue
+    stored = catalogue.extracted_text(document_id)
+    catalogue.save_extracted(  # by an older version
+        document_id, text=stored.text, pages_read=catalogue.pages(document_id), extras={}
+    )
+
+    def read_better(*given, **settings):
+        read = extract(*given, **settings)
+        return replace(read, text=read.text.replace("elm", "oak"))
+
+    monkeypatch.setattr(pipeline, "extract", read_better)
+    assert second.maintenance.repair(reingest=True).failed == ()
+    assert library.documents.find(document_id, "oak") and not library.documents.find(document_id, "elm")
+    assert any("oak" in passage.text for passage in library.search("oak", 9))
 
 
 def test_a_home_that_others_can_read_is_closed_to_them(open_library, tmp_path):

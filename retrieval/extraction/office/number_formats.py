@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import datetime
 import math
+import operator
 import re
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 
-_SECTIONS = re.compile(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;)')
+_SECTIONS = re.compile(r'(?:^|;)((?:"[^"]*"|\\.|[^;"\\])*)')
+_CONDITION = re.compile(r"(?:\[[^\]]*\])*?\[(<=|>=|<>|[<>=])(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\]")
+_COMPARED = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "<>": operator.ne,
+}  # fmt: skip
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|_.|\*.|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]')
 _ELAPSED = re.compile(r"\[(h+|m+|s+)\]", re.I)
 _PLACES = re.compile(r"[0#?]")
@@ -34,13 +39,25 @@ def shown_number(value: float, code: str, *, from_1904: bool = False) -> str:
         return number_text(value)
     if is_date(code):
         return _date_text(value, code, from_1904) or number_text(value)
-    sections = _SECTIONS.findall(code) or [""]
-    section = sections[0]
-    if value < 0 and len(sections) > 1:
-        section, value = sections[1], -value
-    elif value == 0 and len(sections) > 2:
-        section = sections[2]
-    return _number_text(value, section)
+    return _number_text(*_in_section(value, code))
+
+
+def _in_section(value: float, code: str) -> tuple[float, str]:
+    """A number, and the section of its format that shows it: the first whose condition it meets (without one: positive,
+    negative), else the last. A section for negative numbers alone shows them without their sign."""
+    sections = [each for each in _SECTIONS.findall(code) if "@" not in _LITERAL.sub("", each)][:3] or ["General"]
+    count, sign, limit = len(sections), "", 0.0
+    if count < 3 and _CONDITION.match(sections[-1]):
+        sections.append("General")
+    usual = (">=" if count == 2 else ">", 0.0), ("<", 0.0)
+    for section, condition in zip(sections[:-1], usual, strict=False):
+        stated = _CONDITION.match(section)
+        sign, limit = (stated[1], float(stated[2])) if stated else condition
+        if _COMPARED[sign](value, limit):
+            break
+    else:
+        section, sign = sections[-1], "<" if count == len(sections) == 2 and sign == ">=" else ""
+    return (-value if value < 0 and sign in ("<", "<=") and limit == 0 else value), section
 
 
 @lru_cache(maxsize=1000)

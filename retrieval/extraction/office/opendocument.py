@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -304,10 +304,15 @@ class _File:
         return [self._cells(row, above, kind, beside) for row in table.iter(f"{_TABLE}table-row")], heads
 
     def _cells(
-        self, row: etree._Element, above: dict[int, tuple[int, str]], kind: Kind, beside: list[Block]
+        self,
+        row: etree._Element,
+        above: dict[int, tuple[int, str]],
+        kind: Kind,
+        beside: list[Block],
+        hidden: Collection[int] = (),
     ) -> list[str]:
         """The cells of a row; the text of a merged one stands in all that it spans. `above`: by column, for how many
-        rows cells of the rows before go on, and their text."""
+        rows cells of the rows before go on, and their text. Comments in `hidden` columns are set aside."""
         found: dict[int, str] = {}
         at = 0
         for cell in row:
@@ -325,7 +330,7 @@ class _File:
             own: Kind = kind or self._styles.kind("table-cell", cell.get(f"{_TABLE}style-name"))
             text = self._line(cell, own)
             for one in cell.findall(f"{_OFFICE}annotation"):
-                beside += self._remark(one, text)
+                beside += self._remark(one, text, "hidden" if at in hidden else "")
             wide = _repeated(cell, "number-columns-spanned", _MOST_REPEATED)
             high = _repeated(cell, "number-rows-spanned", _MOST_ROWS)
             for column in range(at, at + wide):
@@ -369,13 +374,13 @@ class _File:
                 self._runs(child, own, is_raised or self._styles.raises(style), runs, beside)
             runs.append(Run(kind, child.tail or "", is_raised))
 
-    def _remark(self, element: etree._Element, about: str) -> Iterator[Block]:
+    def _remark(self, element: etree._Element, about: str, kind: Kind = "") -> Iterator[Block]:
         """A note or a comment as a block of its own."""
         author = (element.findtext(f"{_DC}creator") or "").strip()
         said, body = f"Comment by {author}" if author else "Comment", element
         if element.tag == f"{_TEXT}note":
             said, body = "Note", element.find(f"{_TEXT}note-body")
-        if body is not None and (text := self._line(body)):
+        if body is not None and (text := self._line(body, kind)):
             yield 0, remark_text(said, about, text)
 
     def sheets(self) -> Iterator[Sheet]:
@@ -397,12 +402,14 @@ class _File:
         for one in table.iter(f"{_TABLE}table-column"):
             hides = one.get(f"{_TABLE}visibility", "visible") == "collapse"
             columns += [hides] * _repeated(one, "number-columns-repeated", _MOST_COLUMNS)
+        hidden_columns = {column for column, hides in enumerate(columns) if hides}
         number, above = 0, dict[int, tuple[int, str]]()
         between: list[range] = []  # the two rows with text; behind the last one, files state all rows that there can be
         for row in table.iter(f"{_TABLE}table-row"):
-            cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside)) if text}
             hides = row.get(f"{_TABLE}visibility", "visible") == "collapse"
-            unseen = [column for column in cells if hides or (column < len(columns) and columns[column])]
+            hidden = range(_MOST_COLUMNS) if hides else hidden_columns
+            cells = {column: text for column, text in enumerate(self._cells(row, above, "", beside, hidden)) if text}
+            unseen = [column for column in cells if column in hidden]
             if unseen:
                 self.asides.append(Aside("hidden", "\t".join(cells.pop(column) for column in unseen)))
             count = _repeated(row, "number-rows-repeated", _MOST_ROWS)

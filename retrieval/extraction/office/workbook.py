@@ -122,7 +122,7 @@ class _Workbook:
     def _read(self, sheet: _Sheet, part: str) -> None:
         hidden_columns: set[int] = set()
         unseen: list[int] = []
-        filtered, number = False, -1
+        filtered, number, last = False, -1, -1
         merged: list[str] = []
         coloured = self._tables(part)
         tags = ("col", "row", "mergeCell", "filterColumn", "conditionalFormatting")
@@ -140,6 +140,9 @@ class _Workbook:
             elif tag == "row":
                 stated = one.get("r", "")
                 number = int(stated) - 1 if stated.isdigit() else number + 1
+                if number in sheet.rows:  # a damaged file repeats a number
+                    number = last + 1
+                last = max(last, number)
                 self._read_row(sheet, number, one)
                 if one.get("hidden") in ("1", "true") and not int(one.get("outlineLevel", "0")):
                     unseen.append(number)
@@ -154,7 +157,7 @@ class _Workbook:
             columns = [x for _, x in places if not any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in grounds)]
             self._hide([text for x in columns if (text := sheet.rows.get(y, {}).pop(x, ""))])
         self._merge(sheet, merged)
-        self._read_beside(sheet, part)
+        self._read_beside(sheet, part, hidden_columns)
 
     def _tables(self, part: str) -> list[str]:
         """The areas of a sheet that a table style colours."""
@@ -237,8 +240,9 @@ class _Workbook:
                     row = sheet.rows[y] | {x: Merged(text) for x in range(x0, x1 + 1) if (x, y) != (x0, y0)}
                     sheet.rows[y] = dict(sorted(row.items()))
 
-    def _read_beside(self, sheet: _Sheet, part: str) -> None:
+    def _read_beside(self, sheet: _Sheet, part: str, hidden_columns: set[int]) -> None:
         """Comments on cells, and the text boxes, charts and diagrams that lie on a sheet."""
+        hidden_rows = set(sheet.hidden)
         parts = sorted(name for name in set(self._archive.relations(part).values()) if name in self._archive)
         threads = any("threadedComment" in name for name in parts)
         for name in parts:
@@ -247,8 +251,10 @@ class _Workbook:
                     found = _CELL.fullmatch(one.get("ref", ""))
                     words = "".join(run.text for run in _runs(one)) or one.findtext("{*}text") or ""
                     words = " ".join(clean_text(_THREADED.sub("", words)).split())
-                    if words:
-                        row, column = (int(found[2]) - 1, _column(found[1])) if found else (0, 0)
+                    row, column = (int(found[2]) - 1, _column(found[1])) if found else (0, 0)
+                    if words and (row in hidden_rows or column in hidden_columns):
+                        self._hide([words])
+                    elif words:
                         sheet.comments.setdefault(row, []).append((column, words))
             elif "/drawings/" in name and name.endswith(".xml"):
                 root = self._archive.parse(name)

@@ -72,9 +72,30 @@ def test_the_sentence_and_the_words_are_found() -> None:
 
 
 def test_the_words_have_no_white_space_around_them_and_no_comma_behind() -> None:
-    assert span_reader._trimmed("was Martha Lindqvist, who", 3, 21) == (4, 20)
-    assert span_reader._trimmed("a: b", 1, 2) == (1, 2)
-    assert span_reader._trimmed("a b", 1, 2) == (1, 1)
+    assert span_reader._of_whole_words("was Martha Lindqvist, who", 3, 21) == (4, 20)
+    assert span_reader._of_whole_words("a: b", 1, 2) == (1, 2)
+    assert span_reader._of_whole_words("a b", 1, 2) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "words"),
+    [
+        ("The Housing data", "sing da", "Housing data"),
+        ("The Housing data", "Hou", "Housing"),
+        ("a B2-level, of 20mg", "evel, of 20", "level, of 20mg"),
+        ("Bäckereien", "ckerei", "Bäckereien"),
+        ("यह हिन्दी है", "हिन", "हिन्दी"),
+        ("東京都の人口です", "東京都", "東京都"),
+        ("カメラを買う", "カメラ", "カメラ"),
+        ("อยู่ที่กรุงเทพ", "กรุงเทพ", "กรุงเทพ"),
+        ("수도는 서울은", "서울", "서울"),
+        ("约Python3的", "thon", "Python3"),
+    ],
+)
+def test_the_words_are_whole_where_spaces_part_them(text: str, pieces: str, words: str) -> None:
+    start = text.index(pieces)
+    first, last = span_reader._of_whole_words(text, start, start + len(pieces))
+    assert text[first:last] == words
 
 
 def test_what_stands_nowhere_is_not_here() -> None:

@@ -14,7 +14,7 @@ import pptx
 import pytest
 from PIL import Image
 
-from retrieval.extraction import character_places
+from retrieval.extraction import character_places, figures, markup
 from retrieval.extraction.document import ExtractedDocument
 from retrieval.extraction.extract import ExtractLimits, extract
 from retrieval.extraction.figures import MOST_FIGURES, Figures, Picture
@@ -137,6 +137,17 @@ def test_what_is_shown_again_and_again_takes_no_place_from_other_figures():
     for data in (*[MILL] * MOST_FIGURES, drawn((100, 100))):
         found.add(Picture(data), 0, 0)
     assert [(figure.width, figure.height) for figure in found.all()] == [(100, 100)]
+
+
+def test_a_picture_that_is_repeated_counts_once(tmp_path, monkeypatch):
+    for module in (figures, markup):
+        monkeypatch.setattr(module, "MOST_FIGURES", 2)
+    found = Figures(ExtractLimits())
+    for data in (MILL, MILL, drawn((100, 100)), drawn((100, 200))):
+        found.add(Picture(data), 0, 0)
+    assert len(found.all()) == 3 and {figure.height for figure in found.all()} == {120, 100}
+    shown = "".join(f'<p>a</p><img src="{data_address(data)}">' for data in (MILL, MILL, drawn((100, 100))))
+    assert len(markup.read_html(shown.encode()).pictures) == 3
 
 
 def test_a_picture_that_unpacks_to_too_many_pixels_is_left_out(tmp_path):

@@ -218,7 +218,9 @@ def test_an_opendocument_text_sets_aside_what_is_hidden_struck_or_deleted(tmp_pa
 
 def test_hidden_sheets_rows_and_columns_of_opendocument_are_set_aside(tmp_path):
     def cells(*words: str) -> str:
-        return "".join(f"<table:table-cell><text:p>{word}</text:p></table:table-cell>" for word in words)
+        remark = "<office:annotation><text:p>on {0}</text:p></office:annotation>"
+        cell = f"<table:table-cell>{remark}<text:p>{{0}}</text:p></table:table-cell>"
+        return "".join(map(cell.format, words))
 
     hidden = (
         '<style:style style:name="T" style:family="table"><style:table-properties table:display="false"/></style:style>'
@@ -231,10 +233,9 @@ def test_hidden_sheets_rows_and_columns_of_opendocument_are_set_aside(tmp_path):
         f'<table:table-row table:visibility="collapse">{cells("row")}</table:table-row></table:table>'
     )
     document = read(odt(tmp_path, body, "made.ods", kind="spreadsheet", automatic=hidden))
-    assert document.text == "a" and sorted(set_aside(document)) == [
-        ("hidden", "old"),
-        ("hidden", "row"),
-        ("hidden", "secret"),
+    assert document.text == "a\n\nComment on “a”: on a"
+    assert sorted(set_aside(document)) == [
+        ("hidden", text) for text in ("old\nComment on “old”: on old", "on row", "on secret", "row", "secret")
     ]
     assert document.notes == ("The sheet Old is hidden in the file.",)
 

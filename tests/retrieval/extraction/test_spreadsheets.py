@@ -268,6 +268,26 @@ def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
         (1, "m/d/yy", "1900-01-01"),
         (-1, "m/d/yy", "-1"),
         (90 / 86400, "[m]:ss", "1:30"),
+        (0.005, "[<1]0.0%;0%", "0.5%"),
+        (1.5, "[<1]0.0%;0%", "150%"),
+        (-0.05, "[<1]0.0%;0%", "-5.0%"),
+        (12345, "[>=1000]#,##0", "12,345"),
+        (12.345, "[>=1000]#,##0", "12.345"),
+        (-5, "[>=0]0.0", "-5"),
+        (2_500_000, '[>=1000000]0.0,,"M";[>=1000]0,"K";0', "2.5M"),
+        (2_500, '[Blue][>=1000000]0.0,,"M";[Red][>=1000]0,"K";0', "3K"),
+        (25, '[>=1000000]0.0,,"M";[>=1000]0,"K";0', "25"),
+        (-25, '[>0]0.0;[>10]0.00;"-"', "-"),
+        (-10, "[>=100]0.00;0.000", "-10.000"),
+        (-10, "[>=0]0.00;(0)", "(10)"),
+        (-10, "0.00;[<0](0)", "(10)"),
+        (1, '[=1]0 "day";0 "days"', "1 day"),
+        (2, '[=1]0 "day";0 "days"', "2 days"),
+        (-3, "0.00;@", "-3.00"),
+        (0, ";;;@", ""),
+        (0, "0;-0;;@", ""),
+        (0, "0;-0;", ""),
+        (5, '"a;b" 0;0', "a;b 5"),
     ],
 )
 def test_numbers_are_shown_as_their_format_says(value, code, shown):
@@ -434,6 +454,27 @@ def test_hidden_rows_and_columns_and_struck_cells_are_set_aside_but_not_what_a_f
     assert [(one.kind, one.text) for one in document.asides] == [
         ("deleted", "g"), ("hidden", "d\te\tf"), ("hidden", "b"), ("hidden", "h"),
     ]  # fmt: skip
+
+
+def test_comments_on_hidden_rows_and_columns_are_set_aside_with_them(tmp_path):
+    book = openpyxl.load_workbook(workbook(tmp_path, [["a", "b"], ["c", "d"], ["e", "f"]]))
+    sheet = book.active
+    for cell in ("A1", "B1", "A2", "A9"):
+        sheet[cell].comment = openpyxl.comments.Comment(f"on {cell}", "Ann")
+    sheet.row_dimensions[2].hidden = sheet.row_dimensions[9].hidden = True
+    sheet.column_dimensions["B"].hidden = True
+    book.save(tmp_path / "made.xlsx")
+    document = read(tmp_path / "made.xlsx")
+    assert document.text == "a\nComment on “a”: on A1\ne"
+    assert [one.text for one in document.asides] == ["c\td", "b", "f", "on B1", "on A2", "on A9"]
+
+
+def test_rows_of_a_damaged_workbook_that_have_one_number_are_all_read(tmp_path):
+    rows = [("Item", "Cost"), ("Pier", 1), ("Crane", 2), ("Mill", 3)]
+    number = re.compile(rb'<row r="3"(.*?)</row>', re.S)
+    changed = {"xl/worksheets/sheet1.xml": lambda xml: number.sub(lambda row: row[0].replace(b'"3"', b'"2"'), xml)}
+    text = read(repacked(workbook(tmp_path, rows), changed)).text
+    assert text.split("\n") == ["Item\tCost", *(f"Item: {item}; Cost: {cost}." for item, cost in rows[1:])]
 
 
 def test_sheets_of_the_same_layout_name_themselves_in_every_row(tmp_path):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from retrieval.suggestions import questions
 from retrieval.suggestions.keyphrases import key_terms
 from retrieval.suggestions.questions import candidates, describe, ranked_candidates
 from retrieval.types.records import Document
+
+DOCUMENT = Document("d", "a.pdf", "Walks", None, 1, 10, 1, 1, "ready", "", "", "pdf")
 
 
 def asked(text: str) -> list[str]:
@@ -78,14 +85,30 @@ def test_key_terms_are_no_function_words_of_the_language_of_the_text() -> None:
 
 
 def test_a_description_begins_with_the_text_and_not_with_its_licence() -> None:
-    document = Document("d", "a.pdf", "Walks", None, 1, 10, 1, 1, "ready", "", "", "pdf")
     licence = "This work is licensed under a Creative Commons Attribution 4.0 International License."
-    about = describe(document, f"{licence}\n\nThe footpath around the lake is eleven kilometres long in all.")
+    about = describe(DOCUMENT, f"{licence}\n\nThe footpath around the lake is eleven kilometres long in all.")
     assert about.first_lines.startswith("The footpath")
 
 
 def test_a_description_begins_with_the_first_sentence_that_is_no_heading() -> None:
-    document = Document("d", "a.pdf", "Walks", None, 1, 10, 1, 1, "ready", "", "", "pdf")
     text = "Walks\n\nAround the lake\n\nThe footpath around the lake is eleven kilometres long and closed in winter."
-    about = describe(document, text)
+    about = describe(DOCUMENT, text)
     assert about.kind == "PDF" and about.first_lines.startswith("The footpath") and about.questions == ()
+
+
+@pytest.mark.parametrize("call", ["rename", "replace"])
+def test_two_processes_may_describe_a_document_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    put, first = getattr(os, call), describe(DOCUMENT, "A cairn is a pile of stones that was built as a landmark.")
+    others = [replace(first, questions=("What is a cairn?",))]
+
+    def after_the_other(unfinished: Path, file: Path) -> None:
+        if others:
+            questions.keep(tmp_path, others.pop())
+        put(unfinished, file)
+
+    monkeypatch.setattr(os, call, after_the_other)
+    questions.keep(tmp_path, first)
+    assert questions.kept(tmp_path) == first
+    assert [file.name for file in tmp_path.iterdir()] == [questions.FILE]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint import backbone_model
+from model.checkpoint import backbone_model, load
 from model.checkpoint.load import load_chat_model
 from retrieval.engine.workspace import WRITER_FOLDER, documents_folders
 from retrieval.errors import InvalidRequest, WriterError
@@ -118,6 +118,21 @@ def test_passages_that_do_not_fit_are_refused_with_what_to_do(checkpoint: Path, 
     long = WriterPassage(1, "long", "Long", (), "word " * 1000)
     with pytest.raises(InvalidRequest, match="take fewer passages"):
         written(writer_at(checkpoint, tmp_path), request((long,)))
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+)
+@pytest.mark.parametrize("where", ["load_chat_model", "loaded_writer", "read_question"])
+def test_too_little_memory_says_what_to_do(
+    where: str, error: Exception, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **settings: object) -> None:
+        raise error
+
+    monkeypatch.setattr(load if where == "load_chat_model" else local, where, full)
+    with pytest.raises(WriterError, match="not enough memory.* free the GPU"):
+        written(writer_at(checkpoint, tmp_path), request())
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "empty", "foreign"])

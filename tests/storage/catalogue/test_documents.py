@@ -320,13 +320,17 @@ def test_dropping_shards_takes_the_document_out_of_the_search_until_they_are_bac
     catalogue, store = home
     document = add_ready(catalogue, store)
     names = [shard.name for shard in catalogue.shards(document.id)]
+    _, first_block = catalogue.document_and_first_block(document.id)
+    assert first_block is not None
     assert catalogue.drop_shards(document.id) == tuple(names)
+    assert catalogue.document_and_first_block(document.id) == (catalogue.document(document.id), None)
     assert catalogue.document(document.id).state == "ingesting"
     assert catalogue.document(document.id).num_blocks == 0
     assert len(catalogue.all_block_refs()) == 0
     commit(catalogue, store, document.id)
     commit(catalogue, store, document.id, first=3)
     assert catalogue.finish_document(document.id).num_blocks == 6
+    assert (catalogue.document_and_first_block(document.id)[1] or 0) > first_block
     assert catalogue.counting_problems() == []
 
 

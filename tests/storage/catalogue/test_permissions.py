@@ -13,7 +13,7 @@ from tests.storage.stored import add_ready, new_document
 
 FOR_ANY_PRINCIPAL = {
     *("add_document", "document", "documents", "document_ids", "find_document", "rename_document", "move_document"),
-    "names",
+    *("names", "document_and_first_block"),
     *("delete_documents", "extracted_text", "extras", "pages", "blocks_by_id", "blocks_of_document", "totals"),
     *("blocks_with_terms", "count_terms", "documents_with_terms"),
     *("collection", "collections", "create_collection", "rename_collection", "share_collection", "delete_collection"),
@@ -101,6 +101,11 @@ def test_blocks_pages_and_title_keys_are_those_of_readable_documents(home):
     for user_id, readable in ((ann, True), (ben, False)):
         seen = catalogue.acting_for(Principal(user_id))
         assert bool(seen.blocks_by_id(ids)) == bool(seen.blocks_of_document(document.id)) == readable
+        if readable:
+            assert seen.document_and_first_block(document.id) == (catalogue.document(document.id), min(ids))
+        else:
+            with pytest.raises(NotFound):
+                seen.document_and_first_block(document.id)
         assert bool(seen.pages(document.id)) == bool(seen.title_keys([document.id])) == readable
         totals = seen.totals()
         assert (totals.num_documents, totals.num_shards, totals.num_blocks) == ((1, 2, 6) if readable else (0, 0, 0))
