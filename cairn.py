@@ -12,6 +12,7 @@ Everything else that a library can do is on `Library.library` (`retrieval.librar
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def open(home: str | Path | None = None, **settings: Any) -> Library:
     CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.settings.SettingsError`."""
     from app.assembly import open_library  # the model's libraries take seconds to import
 
-    given = {} if home is None else {"home": Path(home).expanduser()}
+    given = {} if home is None else {"home": _named(home)}
     return Library(open_library(load_settings(**given, **settings)))
 
 
@@ -62,7 +63,7 @@ class Library:
         """Read files, and all files in folders. Returns their documents, in order. Raises
         `ExtractError` for the first that cannot be read; those before it are stored."""
         added = []
-        for path, name in files_below([Path(path).expanduser() for path in paths]):
+        for path, name in files_below([_named(path) for path in paths]):
             job = self.library.documents.submit(path, source=name, collection=collection)
             if job.active:
                 job = self.library.jobs.run(job.id)
@@ -101,6 +102,13 @@ class Library:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _named(path: str | Path) -> Path:
+    """Raises `InvalidRequest` for an empty path, which would mean the current folder."""
+    if not str(path):
+        raise InvalidRequest("The path is empty. Name a file or a folder; '.' is the current folder.")
+    return Path(os.path.expanduser(path))
 
 
 def __getattr__(name: str) -> Any:

@@ -92,8 +92,8 @@ def backup_catalogue(settings: Settings, path: Path) -> Path:
             return copy_catalogue(catalogue.database, path)
 
 
-def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
-    """Put a copy in place of the catalogue. Raises SettingsError if there is no such file."""
+def restore_catalogue(settings: Settings, copy: Path, *, anyway: bool = False) -> RescueReport:
+    """Put a copy in place of the catalogue; `anyway`: also of another home's. Raises SettingsError without a copy."""
     from retrieval.errors import catalogue_errors
     from storage.recovery import restore
 
@@ -101,7 +101,7 @@ def restore_catalogue(settings: Settings, copy: Path) -> RescueReport:
         raise SettingsError(f"There is no file {copy}. `cairn restore` takes what `cairn backup` made.")
     with catalogue_errors():
         home, blobs = _home_and_store(settings)
-        return restore(copy.resolve(), _place_of_catalogue(settings), home, blobs)
+        return restore(copy.resolve(), _place_of_catalogue(settings), home, blobs, anyway=anyway)
 
 
 def _home_and_store(settings: Settings) -> tuple[Path, Blobs]:

@@ -39,14 +39,21 @@ RENAMED = {
 log = logging.getLogger("cairn.settings")
 
 
+def _expanded(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"this machine does not know whose home {path} is in") from error
+
+
 def _existing(model: str) -> str:
-    path, adapter = Path(model).expanduser(), Path(model.partition("@")[0]).expanduser()  # behind an @: its base
+    path, adapter = _expanded(model), _expanded(model.partition("@")[0])  # behind an @: its base
     if (path.is_absolute() or model.startswith(".")) and not path.exists() and not adapter.exists():
         raise ValueError(f"there is nothing at {model}")
     return model
 
 
-Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Folder = Annotated[Path, AfterValidator(lambda path: _expanded(path).absolute())]
 
 
 def default_home() -> Path:

@@ -52,6 +52,8 @@ class Accounts:
     def link(self, user: User, issuer: str, subject: str) -> None:
         """Link the issuer's `subject` to this user. Raises InvalidRequest if it is linked to somebody else, or the user
         has a link already."""
+        if not subject:
+            raise InvalidRequest("The subject is empty: give what the provider calls this person (sub).")
         if user.subject is not None and (user.issuer, user.subject) != (issuer, subject):
             raise InvalidRequest(f"{user.name} is linked already. `cairn user unlink {user.name}` ends that.")
         with catalogue_errors():

@@ -59,12 +59,14 @@ class InvalidRequest(CairnError, ValueError):
     """An argument that cannot be served: empty question, k below 1, unknown sort order."""
 
 
+_LISTED_BY = {"user": "cairn user list"} | {kind: f"cairn list --{kind}s" for kind in ("collection", "job", "answer")}
+
+
 class NotFound(CairnError, LookupError):
     """No such document, collection, job, answer or page."""
 
-    def __init__(
-        self, kind: str, key: object, where: str = "this library", hint: str = "`cairn list` shows what there is."
-    ):
+    def __init__(self, kind: str, key: object, where: str = "this library", hint: str = ""):
+        hint = hint or f"`{_LISTED_BY.get(kind, 'cairn list')}` shows what there is."
         super().__init__(f"There is no {kind} {key!r} in {where}. {hint}")
 
 

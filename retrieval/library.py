@@ -205,6 +205,8 @@ class Library:
         from retrieval.writers.written import WrittenAnswerer
 
         writer = None if quote or anyway else self.writer
+        if whole and (quote or anyway):
+            raise InvalidRequest("A quotation comes from passages, not from whole documents: ask for one of the two.")
         if whole and writer is None:
             raise InvalidRequest(NEEDS_WRITER)
         asked = Question(

@@ -37,7 +37,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, exists, func, insert, inspect, select, update
 
 from storage.backups import FOLDER as BACKUPS
 from storage.backups import copy_rows
@@ -62,7 +62,7 @@ from storage.catalogue.schema import (
     title_keys,
     users,
 )
-from storage.errors import CatalogueDamaged, CatalogueUnavailable, StorageError, StoreUnavailable
+from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, StorageError, StoreUnavailable
 from storage.fingerprint import UNKNOWN_MODEL
 from storage.maintenance import database_problems, require_trustworthy
 from storage.migrations.upgrade import backup, bring_up_to_date, revision
@@ -349,11 +349,15 @@ def rescue(catalogue: Path, home: Path, blobs: Blobs | None = None) -> RescueRep
         return report
 
 
-def restore(copy: Path, place: str | Path, home: Path, blobs: Blobs | None = None) -> RescueReport:
-    """Put a copy of the catalogue in place of the one at `place`, and bring it up to what is stored by now.
+def restore(
+    copy: Path, place: str | Path, home: Path, blobs: Blobs | None = None, *, anyway: bool = False
+) -> RescueReport:
+    """Put a copy of the catalogue in place of the one at `place`, and bring it up to what is stored by now. `anyway`:
+    also in place of another home's.
 
-    Raises `CatalogueUnavailable` while others use the home and for a damaged copy, `ForeignCatalogue` for one of
-    another home, `NothingToRescueFrom`, `StoreUnavailable`; then nothing was changed.
+    Raises `CatalogueUnavailable` while others use the home, for a damaged copy and for a catalogue at `place` that
+    another home needs, `ForeignCatalogue` for a copy of another home, `NothingToRescueFrom`, `StoreUnavailable`; then
+    nothing was changed.
     """
     own, target = Home(home, blobs), Database(place)
     with contextlib.closing(target), own.alone(), _workplace(home) as workplace:
@@ -362,6 +366,8 @@ def restore(copy: Path, place: str | Path, home: Path, blobs: Blobs | None = Non
         if (log := copy.with_name(f"{copy.name}-wal")).exists():  # of a catalogue that was copied with its log
             shutil.copy(log, f"{base}-wal")
         _progress_of(base, copy, own)
+        if not anyway:
+            _check_replaceable(target, own)
         with _remade(base, copy, own, workplace) as (rescued, report):
             if target.path is None:
                 bring_up_to_date(target)
@@ -372,6 +378,25 @@ def restore(copy: Path, place: str | Path, home: Path, blobs: Blobs | None = Non
         else:
             _bind(target, own)
         return report
+
+
+def _check_replaceable(target: Database, own: Home) -> None:
+    """Raises `CatalogueUnavailable` if the catalogue there, of any schema, holds what belongs to another home."""
+    if target.path is not None and not target.path.exists():
+        return
+    with contextlib.suppress(CatalogueDamaged), target.read() as connection:
+        if not inspect(connection).has_table(documents.name):
+            return
+        if not any(connection.execute(select(table.c.id).limit(1)).first() for table in (documents, users)):
+            return
+        try:
+            own.progress_of_own(target)
+        except ForeignCatalogue as error:
+            raise CatalogueUnavailable(
+                f"The catalogue {target.place} holds documents or accounts of another home folder than "
+                f"{own.blobs.place}, and they would be lost. Nothing was changed. Check CAIRN_DATABASE_URL and --home, "
+                "or name an empty database; `cairn restore --anyway` replaces it nevertheless."
+            ) from error
 
 
 @contextlib.contextmanager

@@ -43,6 +43,9 @@ def test_what_cannot_be_read_or_asked_says_so(library: cairn.Library, tmp_path: 
         library.add(tmp_path / "song.mp3")
     with pytest.raises(cairn.InvalidRequest):
         library.ask(" ")
+    for taken in (library.add, cairn.open):
+        with pytest.raises(cairn.InvalidRequest, match="The path is empty"):
+            taken("")
 
 
 def test_the_chat_example_marks_what_the_answer_rests_on(library: cairn.Library) -> None:

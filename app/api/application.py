@@ -64,7 +64,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     """
     accounts = library.accounts
     sign_on, authenticator = _signing_in(settings, accounts, library.replicas.values)
-    uploads = Uploads(library, settings)
+    uploads, travelling = Uploads(library, settings), bundles.Bundles()
     metrics, readiness = Metrics(), Readiness()
     ask_queue = questions.AskQueue(settings, metrics, library.replicas.announce)
     metrics.registry.register(Gauges(library, readiness, ask_queue.counts))
@@ -80,8 +80,8 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
         async with startup.preparing(library, settings.home, readiness), tools.session_manager.run():
             yield
         await run_in_threadpool(stop_listening)
-        ask_queue.close()
-        uploads.close()
+        for queue in (ask_queue, uploads, travelling):
+            queue.close()
         logging.getLogger().removeHandler(problems)
 
     app = _bare_app(lifespan)
@@ -89,7 +89,7 @@ def build_app(settings: Settings, library: Library, *, page: bool = True) -> Fas
     app.state.library, app.state.settings, app.state.accounts = library, settings, accounts
     app.state.preferences = PreferenceFolder(library.replicas.blobs)
     app.state.authenticator, app.state.sign_on = authenticator, sign_on
-    app.state.uploads, app.state.bundles = uploads, bundles.Bundles()
+    app.state.uploads, app.state.bundles = uploads, travelling
     app.state.ask_queue, app.state.changes = ask_queue, changes
     app.state.readiness, app.state.metrics = readiness, metrics
     for part in (

@@ -46,6 +46,9 @@ class Bundles:
             message = "Too many libraries are on their way in or out. Try again shortly."
             raise Refused(429, "too_many_bundles", message, 30) from None
 
+    def close(self) -> None:
+        self._queue.close()
+
     def begin(self, person: str) -> None:
         """Raises Refused for a second one."""
         with self._lock:

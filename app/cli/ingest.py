@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from app.cli.options import Call, IntoCollectionOption
+from app.cli.options import Call, IntoCollectionOption, path_given
 from app.cli.output import duration, one_line, say, size, tell, user_message, write_json
 from app.errors import SettingsError
 from model.errors import ModelError
@@ -80,7 +80,9 @@ def ingest(
     call: Call,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Files, or folders to search for files; also s3://bucket/prefix."),
+        typer.Argument(
+            metavar="PATH", parser=path_given, help="Files, or folders to search for files; also s3://bucket/prefix."
+        ),
     ],
     collection: IntoCollectionOption = None,
     password: Annotated[str | None, typer.Option("--password", metavar="TEXT", help="For encrypted PDFs.")] = None,

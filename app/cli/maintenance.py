@@ -226,11 +226,17 @@ def _what_else(settings: Settings) -> str:
     )
 
 
-def restore(call: Call, file: FileArgument) -> None:
+def restore(
+    call: Call,
+    file: FileArgument,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also in place of a catalogue that belongs to another home folder.")
+    ] = False,
+) -> None:
     """Put a copy in place of the catalogue, and bring it up to what is stored by now.
 
     Stop all other Cairn processes first. With CAIRN_DATABASE_URL, a library moves to PostgreSQL or back this way.
     """
     from app.assembly import restore_catalogue
 
-    _write_rescue(call, restore_catalogue(call.settings(), file))
+    _write_rescue(call, restore_catalogue(call.settings(), file, anyway=anyway))

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,10 +17,21 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from retrieval.library import Library
 
+
+def path_given(text: str) -> str:
+    """Parses a path; raises `typer.BadParameter` for an empty one, which would mean the current folder."""
+    if not text:
+        raise typer.BadParameter("the path is empty. Name a file or a folder; . is the current folder.")
+    return text
+
+
 HomeOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--home", metavar="DIR", help="Folder for all data (or CAIRN_HOME; default: the platform's data folder)."
+        "--home",
+        metavar="DIR",
+        parser=path_given,
+        help="Folder for all data (or CAIRN_HOME; default: the platform's data folder).",
     ),
 ]
 ModelOption = Annotated[
@@ -70,6 +80,15 @@ CollectionsOption = Annotated[
     list[str] | None, typer.Option("--collection", metavar="NAME", help="Only this collection; repeatable.")
 ]
 DocumentArgument = Annotated[str, typer.Argument(metavar="DOCUMENT", help="Its id, the start of it, or its file name.")]
+PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATH",
+        parser=path_given,
+        show_default=False,
+        help="Files or folders to read first, and to ask alone.",
+    ),
+]
 IntoCollectionOption = Annotated[
     str | None,
     typer.Option("--collection", metavar="NAME", help="New documents go to this collection, created if new."),
@@ -105,7 +124,10 @@ WholeOption = Annotated[
 QuestionsOption = Annotated[
     str | None,
     typer.Option(
-        "--questions", metavar="FILE.jsonl", help='One {"id", "question"} per line (- is stdin); answers as JSON lines.'
+        "--questions",
+        metavar="FILE.jsonl",
+        parser=path_given,
+        help='One {"id", "question"} per line (- is stdin); answers as JSON lines.',
     ),
 ]
 
@@ -114,7 +136,7 @@ QuestionsOption = Annotated[
 class Call:
     """One call of a command, with the options that every command has."""
 
-    home: Path | None
+    home: str | None
     model: str | None
     user: str | None = None
     as_json: bool = False
@@ -186,7 +208,7 @@ def command(function: Callable[..., None], *, user: bool = False) -> Callable[..
     def run(
         context: typer.Context,
         as_json: bool,
-        home: Path | None,
+        home: str | None,
         model: str | None,
         user: str | None = None,
         **given: Any,

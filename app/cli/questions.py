@@ -19,6 +19,7 @@ from app.cli.options import (
     CollectionsOption,
     DocumentsOption,
     LengthOption,
+    PathsArgument,
     PositionsOption,
     QuestionsOption,
     VotersOption,
@@ -134,10 +135,7 @@ def ask(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", show_default=False, help="The question.")
     ] = None,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", show_default=False, help="Files or folders to read first, and to ask alone."),
-    ] = None,
+    paths: PathsArgument = None,
     top_k: BlocksOption = DEFAULT_K,
     quote: Annotated[
         bool | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import Call
+from app.cli.options import Call, path_given
 from app.cli.output import tell, write_json
 from app.errors import SettingsError
 from app.operations.logs import log_to
@@ -34,8 +34,13 @@ def serve(
         int | None, typer.Option("--port", metavar="PORT", help="Or CAIRN_PORT; default 7860, 0 takes a free one.")
     ] = None,
     watch: Annotated[
-        list[Path] | None,
-        typer.Option("--watch", metavar="DIR", help="Follow this folder while serving, as `sync` does; repeatable."),
+        list[str] | None,
+        typer.Option(
+            "--watch",
+            metavar="DIR",
+            parser=path_given,
+            help="Follow this folder while serving, as `sync` does; repeatable.",
+        ),
     ] = None,
     jobs: Annotated[
         bool | None,
@@ -51,8 +56,8 @@ def serve(
     With --json, one line says where once it answers.
     """
     settings = call.settings(host=host, port=port, jobs=jobs)
-    followed = watch or [Path(path) for path in settings.watch.split(os.pathsep) if path]
-    run_server(settings, followed, as_json=call.as_json)
+    followed = watch or settings.watch.split(os.pathsep)
+    run_server(settings, [Path(path) for path in followed if path], as_json=call.as_json)
 
 
 def token(call: Call) -> None:

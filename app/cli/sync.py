@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from app.cli.ingest import job_reader
-from app.cli.options import Call, IntoCollectionOption
+from app.cli.options import Call, IntoCollectionOption, path_given
 from app.cli.output import duration, one_line, say, tell, write_json
 from retrieval.types.records import FileChange, FolderReport, FollowOptions
 from storage.records import Removed
@@ -17,7 +17,9 @@ from storage.records import Removed
 
 def sync(
     call: Call,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to follow, with the folders in it.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", parser=path_given, help="The folder to follow, with the folders in it.")
+    ],
     collection: IntoCollectionOption = None,
     removed: Annotated[
         Removed | None,
@@ -46,7 +48,7 @@ def sync(
     options = FollowOptions(again=again, every_byte=checksum, emptied=emptied)
     with replace(call, user=None).library(backup=True) as library:
         owner_id = None if call.user is None else library.accounts.get(call.user).id
-        followed = library.folders.follow(folder, owner_id=owner_id, collection=collection, removed=removed)
+        followed = library.folders.follow(Path(folder), owner_id=owner_id, collection=collection, removed=removed)
         failed = False
         for one in library.folders.run(followed.id, read=job_reader(library), options=options):
             if isinstance(one, FolderReport):

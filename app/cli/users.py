@@ -140,12 +140,12 @@ def remove(
     ] = False,
 ) -> None:
     """Remove an account, with its questions and answers. It is signed out at once."""
-    if give_to and delete_documents:
+    if give_to is not None and delete_documents:
         raise typer.BadParameter("choose one of --give-to and --delete-documents.")
     with call.library() as library:
         accounts = library.accounts
         one = accounts.get(name)
-        heir = accounts.get(give_to) if give_to else None
+        heir = accounts.get(give_to) if give_to is not None else None
         if heir is not None:
             if heir.id == one.id:
                 raise InvalidRequest("Documents cannot be given to the user who is being removed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,9 +44,10 @@ class Folders:
         """
         if removed is not None and removed not in REMOVED:
             raise InvalidRequest(f"Documents of removed files: {', '.join(REMOVED)}, not {removed!r}.")
-        given, path = path, Path(path).expanduser().resolve()
-        if not path.is_dir():
+        given, path = path, Path(os.path.expanduser(path))
+        if not os.path.isdir(path):  # also for what can be no path: too long, with NUL, of an unknown ~user
             raise InvalidRequest(f"There is no folder {given}.")
+        path = path.resolve()
         if path.is_relative_to(self._home) or self._home.is_relative_to(path):
             raise InvalidRequest(f"{given} cannot be followed: the library itself is kept there ({self._home}).")
         folder = self._catalogue.put_folder(

@@ -8,11 +8,11 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from storage.catalogue.database import one_row, record_of, search_text
+from storage.catalogue.database import holds_words, one_row, record_of, search_text
 from storage.catalogue.permissions import Repository, for_any_principal, readable_answers, readable_documents
 from storage.catalogue.schema import answer_documents, answers, conversations, documents, now, users
 from storage.errors import NotFound
-from storage.names import clean_name, encodable
+from storage.names import clean_name
 from storage.records import AnswerHead, StoredAnswer
 
 
@@ -78,8 +78,7 @@ class AnswerRepository(Repository):
         heads = answers.c["id", "conversation_id", "question", "text", "created_at"]  # bodies may be long
         chosen = select(*heads).where(readable_answers(self.principal))
         chosen = chosen.order_by(answers.c.created_at.desc(), answers.c.id).limit(limit).offset(offset)
-        for word in encodable(search).casefold().split():
-            chosen = chosen.where(answers.c.search_text.contains(word, autoescape=True))
+        chosen = chosen.where(holds_words(answers.c.search_text, search))
         with self._database.read() as connection:
             if conversation_id is not None:
                 self._conversation_exists(connection, conversation_id)

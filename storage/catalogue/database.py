@@ -40,6 +40,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    and_,
     case,
     create_engine,
     delete,
@@ -50,12 +51,14 @@ from sqlalchemy import (
     make_url,
     select,
     text,
+    true,
     update,
 )
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 
 from storage.catalogue.schema import counters, folder_files, now
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, NotFound, StorageError
+from storage.names import encodable
 from storage.records import Block, Box, Document, FolderFile, Job, JobProgress
 
 if TYPE_CHECKING:
@@ -147,6 +150,7 @@ def _line(cause: BaseException) -> str:
 
 Item = TypeVar("Item")
 Record = TypeVar("Record")
+MOST_SEARCHED = 500  # characters
 BATCH = 500  # values in one IN (...): well below every database's limit
 
 
@@ -208,6 +212,14 @@ def mark_memory_changed(connection: Connection) -> None:
 def search_text(*parts: str) -> str:
     """The text that searches are matched against. Case is folded here because SQLite folds ASCII only."""
     return "\n".join(parts).casefold()
+
+
+def holds_words(search_text: ColumnElement[str], search: str) -> ColumnElement[bool]:
+    """Whether such a text holds every word of `search`. Raises ValueError for more than a database compares at once."""
+    if len(search) > MOST_SEARCHED:
+        raise ValueError(f"Search for fewer words: at most {MOST_SEARCHED} characters.")
+    words = encodable(search).casefold().split()
+    return and_(true(), *(search_text.contains(word, autoescape=True) for word in words))
 
 
 def search_part(search_text: ColumnElement[str], number: int) -> ColumnElement[str]:

@@ -14,6 +14,7 @@ from storage.catalogue.collections import checked_name, find_or_insert_collectio
 from storage.catalogue.database import (
     batches,
     document_of,
+    holds_words,
     mark_memory_changed,
     one_row,
     record_of,
@@ -36,7 +37,7 @@ from storage.catalogue.schema import (
     shards,
 )
 from storage.errors import NotFound, PermissionDenied
-from storage.names import clean_name, encodable
+from storage.names import clean_name
 from storage.records import (
     ADMINISTRATOR,
     DeletedDocuments,
@@ -114,8 +115,7 @@ class DocumentRepository(Repository):
         if sort not in _ORDER:
             raise ValueError(f"Documents are sorted by {', '.join(_ORDER)}, not {sort!r}.")
         chosen = select(documents).where(readable_documents(self.principal)).order_by(_ORDER[sort], documents.c.id)
-        for word in encodable(search).casefold().split():
-            chosen = chosen.where(documents.c.search_text.contains(word, autoescape=True))
+        chosen = chosen.where(holds_words(documents.c.search_text, search))
         if collection_id is not None:
             chosen = chosen.where(documents.c.collection_id == collection_id)
         return [document_of(row) for row in self._rows(chosen)]

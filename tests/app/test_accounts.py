@@ -217,4 +217,10 @@ class TestCommands:
 
     def test_an_unknown_user_is_named(self, tmp_path: Path) -> None:
         result = CliRunner().invoke(cli, ["list", "--user", "nobody", "--home", str(tmp_path)])
-        assert result.exit_code == 1 and "nobody" in result.stderr
+        assert result.exit_code == 1 and "nobody" in result.stderr and "`cairn user list` shows" in result.stderr
+
+    def test_an_empty_heir_is_no_reason_to_remove_an_account_without_one(self, tmp_path: Path) -> None:
+        self.cairn(tmp_path, "add", "ann")
+        refused = self.cairn(tmp_path, "remove", "ann", "--give-to", "")
+        assert refused.exit_code == 1 and "There is no user ''" in refused.stderr
+        assert "ann" in self.cairn(tmp_path, "list").stdout

@@ -73,6 +73,8 @@ def test_an_empty_variable_counts_as_unset() -> None:
         ("CAIRN_BLOCK_SIZE", "1"),
         ("CAIRN_MAX_UPLOADS", "0"),
         ("CAIRN_QUESTIONS_AT_ONCE", "0"),
+        ("CAIRN_HOME", "~nobody-here/cairn"),
+        ("CAIRN_MODEL", "~nobody-here/model"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_name(name: str, value: str) -> None:

@@ -110,6 +110,40 @@ def test_what_is_no_copy_of_this_library_is_refused_and_nothing_changes(
     catalogue.close()
 
 
+@pytest.mark.parametrize("where", ["sqlite", "postgresql"])
+def test_another_homes_catalogue_is_replaced_only_where_that_is_said(
+    tmp_path: Path, request: pytest.FixtureRequest, where: str
+) -> None:
+    for home in (other := tmp_path / "other", mine := tmp_path / "mine"):
+        home.mkdir()
+    databases: Databases | None = request.getfixturevalue("postgresql") if where == "postgresql" else None
+    try:
+        if databases is not None:
+            give_database(other, databases.take_bare())
+        catalogue, _ = filled(other)
+        theirs = everything(catalogue)
+        catalogue.close()
+        catalogue, _ = filled(mine)
+        ours = everything(catalogue)
+        copy = copy_catalogue(catalogue.database, tmp_path / "copy")
+        catalogue.close()
+        with pytest.raises(CatalogueUnavailable, match="of another home folder"):
+            restore(copy, database_url(other), mine)
+        catalogue, _ = open_home(other)
+        assert everything(catalogue) == theirs
+        catalogue.close()
+        restore(copy, database_url(other), mine, anyway=True)
+        for _again in range(2):  # now it is ours
+            give_database(mine, database_url(other))
+            catalogue, _ = open_home(mine)
+            assert everything(catalogue) == ours
+            catalogue.close()
+            restore(copy, database_url(mine), mine)
+    finally:
+        if databases is not None:
+            databases.give_back()
+
+
 def test_a_file_without_tables_is_no_copy_for_a_new_home_either(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(CatalogueDamaged, match="no tables of Cairn"):

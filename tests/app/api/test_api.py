@@ -142,6 +142,8 @@ class TestMcp:
         (hit, *_) = result("grep", pattern="martha LINDQVIST")
         assert "Martha Lindqvist" in hit["line"] and hit["source"] == "reservoir.pdf"
         assert [one["source"] for one in result("find", search="Lindqvist")] == ["reservoir.pdf"]
+        called = self.call(client, "tools/call", {"name": "find", "arguments": {"search": "dam " * 2000}})
+        assert called["isError"] and "Search for fewer words" in called["content"][0]["text"]
         (page,) = result("read", document_id=hit["document_id"], first=hit["page"], last=hit["page"])
         assert "Martha Lindqvist" in page["text"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import random
@@ -9,6 +10,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +150,23 @@ def test_an_export_whose_sending_fails_does_not_keep_out_the_next_one(
         assert client.get("/api/v1/bundle", headers={"Range": unreadable}).status_code == status
         assert list((home / "uploads").iterdir()) == []
     assert client.get("/api/v1/bundle").content == b"a library"
+
+
+def test_a_library_that_waits_to_be_exported_is_withdrawn_when_the_server_ends(library: Library, home: Path) -> None:
+    app = build_app(settings_for(home), library, page=False)
+    goes_on, begun, bundles = threading.Event(), [], app.state.bundles
+
+    def work() -> None:
+        begun.append(1)
+        assert goes_on.wait(60)
+
+    with ThreadPoolExecutor(2) as threads:
+        with TestClient(app):
+            first, second = (threads.submit(asyncio.run, bundles.in_turn("ann", work)) for _ in range(2))
+            until(lambda: bundles._queue.counts() == (1, 1))
+        goes_on.set()
+        wait([first, second])
+    assert begun == [1] and first.exception() is None and isinstance(second.exception(), asyncio.CancelledError)
 
 
 def test_what_cannot_be_kept_on_a_full_disk_is_said_and_changes_nothing(

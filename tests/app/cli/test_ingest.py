@@ -66,6 +66,20 @@ def test_ingest_follows_no_links_out_of_a_folder_and_reads_no_home_below_it(
     assert [name for _, name in files_below([papers / "link.txt"])] == ["link.txt"], "named, it is meant"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["ingest", ""], ["ask", "Where is the dam?", ""], ["sync", ""], ["serve", "--watch", ""], ["--home", "", "list"]],
+    ids=str,
+)
+def test_an_empty_path_is_not_the_current_folder(
+    commands: Commands, papers: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(papers)
+    monkeypatch.setattr("app.cli.serve.run_server", lambda *_given, **_named: None)
+    ended = cairn(*words)
+    assert ended.exit_code == 2 and "the path is empty" in ended.stderr and not commands.opened
+
+
 def test_a_name_with_line_breaks_and_escape_codes_is_told_on_one_line(commands: Commands, tmp_path: Path) -> None:
     told = cairn("ingest", str(tmp_path / "evil\nDone.\x1b[31m\u202e.txt"))
     assert told.exit_code == 1 and "evil Done.[31m.txt" in told.stderr and "\nDone" not in told.stderr

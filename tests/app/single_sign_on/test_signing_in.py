@@ -149,6 +149,7 @@ class TestLinking:
         library.accounts.create("carol", hash_password(PASSWORD))
         assert "--issuer" in cairn("link", "carol", "--subject", "1").output
         monkeypatch.setenv("CAIRN_OIDC_ISSUER", provider.issuer)
+        assert "The subject is empty" in cairn("link", "carol", "--subject", "").output
         assert cairn("link", "carol", "--subject", "1").exit_code == 0
         assert json.loads(cairn("list", "--json").stdout)["linked"] is True
         visitor.sign_in()

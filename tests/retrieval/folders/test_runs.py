@@ -297,6 +297,12 @@ def test_the_librarys_own_folder_is_not_followed(library, tmp_path):
             library.folders.follow(path)
 
 
+@pytest.mark.parametrize("path", ["x" * 4000, "a\0b", "~nobody-here/reports"])
+def test_what_can_be_no_path_is_no_folder(library, path):
+    with pytest.raises(InvalidRequest, match="There is no folder"):
+        library.folders.follow(Path(path))
+
+
 def test_two_runs_over_one_folder_do_not_meet(follow):
     first = follow.library.folders.run(follow.id)
     next(first)

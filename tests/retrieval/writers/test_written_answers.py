@@ -70,6 +70,8 @@ def test_without_a_writer_or_when_a_quotation_is_wanted_the_library_answers_as_b
     library: Library, writer: ScriptedWriter
 ) -> None:
     assert ask(library, quote=True).writer is None and not writer.requests
+    with pytest.raises(InvalidRequest, match="not from whole documents"):
+        ask(library, "Summarise.", quote=True, whole=True)
     library.use_writer(None)
     assert ask(library).writer is None
     with pytest.raises(InvalidRequest, match="needs a writer"):

@@ -173,6 +173,14 @@ def test_searching_documents_ignores_case_in_any_script_and_takes_signs_literall
     assert len(catalogue.documents(search="growth")) == 2
 
 
+def test_more_words_than_the_database_compares_at_once_are_refused(catalogue):
+    for search in ("a " * 2000, "a" * 60_000):
+        for listed in (catalogue.documents, catalogue.answers):
+            with pytest.raises(ValueError, match="Search for fewer words: at most 500 characters"):
+                listed(search=search)
+    assert catalogue.documents(search="a " * 250) == catalogue.answers(search="a " * 250) == []
+
+
 def test_documents_are_sorted(home):
     catalogue, store = home
     small, large = add_ready(catalogue, store, 2, num_shards=1), add_ready(catalogue, store, 1, num_shards=3)
