@@ -73,6 +73,16 @@ def test_a_row_is_a_sentence_behind_the_names_of_its_columns(tmp_path, lines):
     assert read(tmp_path, lines + b"\n" + drawn(PRICES)).text.split("\n") == ["\t".join(PRICES[0]), *SENTENCES]
 
 
+def test_a_row_that_is_one_cell_of_dots_leaves_the_rest_of_a_table_and_what_stands_below_it(tmp_path):
+    rows = [PRICES[0], PRICES[1], ("....",), PRICES[2]]
+    level = [(72, TOP - STEP * row, 432, TOP - STEP * row) for row in range(5)]
+    upright = [(x, top, x, foot) for x in EDGES for top, foot in ((700, 660), (660, 640), (640, 620))]
+    kept = [line for line in upright if line[0] in (72, 432) or line[1] != 660]
+    below = drawn([("Prices are without tax.",)], top=600)
+    text = read(tmp_path, b"\n".join([stroked(*level, *kept), drawn(rows), below])).text
+    assert [line for line in text.split("\n") if line][1:] == [*SENTENCES, "Prices are without tax."]
+
+
 TURNS = {90: b"0 1 -1 0 702 90 cm\n", 180: b"-1 0 0 -1 612 792 cm\n", 270: b"0 -1 1 0 -90 702 cm\n"}
 
 

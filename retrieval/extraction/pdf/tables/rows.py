@@ -74,7 +74,7 @@ def read_table(
             pieces = in_between([cells[id(cell)] for cell in grid.in_row(row)], "\t")
         else:
             pieces = _row_pieces(grid, cells, row, heading, names)
-        if pieces:
+        if any(piece.text.strip() for piece in pieces):  # not of a row of dots
             lines.append(_line(page_number, page, whole, members_of(grid.in_row(row)), pieces, number))
     if names is not None and lines:
         last = {cell.column: cells[id(cell)] for cell in grid.in_row(rows[-1])}
