@@ -93,15 +93,21 @@ class PassageBuilder:
         return made
 
     def sentence(self, hits: Sequence[Hit], start: int, end: int) -> Passage | None:
-        """Characters start..end of the document whose neighbouring blocks `hits` hold them; the score is the best of
-        the hits. None if it was deleted meanwhile."""
+        """Characters start..end of the document whose neighbouring blocks `hits` hold them, or all but their ends; the
+        score is the best of the hits. None if it was deleted meanwhile."""
         blocks = self.blocks(hit.block_id for hit in hits)
         present = [(hit, blocks[hit.block_id]) for hit in hits if hit.block_id in blocks]
         if len(present) < len(hits):
             return None
+        document_id, best = present[0][1].document_id, max(hit.score for hit in hits)
         try:
-            source = self._source(present[0][1].document_id)
+            source = self._source(document_id)
+            if start < present[0][1].start or present[-1][1].end < end:
+                rows = self._catalogue.blocks_of_document(document_id, start=start + 1, end=end - 1)
+                present = [(Hit(row.id, document_id, row.ordinal, best), row) for row in rows]
         except NoRow:
+            return None
+        if not present:
             return None
         text = source.text[start:end]
         start += len(text) - len(text.lstrip())

@@ -24,7 +24,7 @@ from retrieval.extraction.formats import FORMATS, OLDER
 
 HERE = Path(__file__).resolve().parent
 ENDINGS = {suffix for each in (*FORMATS, *OLDER) for suffix in each.suffixes}
-SETS = ("fresh", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+SETS = ("fresh", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 Question = dict[str, Any]
 
 

@@ -46,3 +46,15 @@ def test_a_sentence_is_shown_on_its_own_page_where_its_block_begins_on_the_one_b
         page = 1 + said.index(other.passage.text)
         assert other.passage.pages == (page,) and {box.page for box in other.passage.boxes} == {page}
         assert "".join(other.parts) == other.passage.text
+
+
+def test_a_row_longer_than_the_blocks_that_search_read_is_quoted_whole_with_all_its_blocks(open_library, write):
+    model = tiny_model(block_size=16, ranks_by_tokens=True, answers="quoted", quotes_sentences=True)
+    library = open_library(model=model)
+    rows = [f"Ship: {name}; Week: {week}; Port: Kobe; Voyage: {week}N." for week in (27, 29) for name in ("Ash", "Oak")]
+    add(library, write("ships.txt", "".join(f"{row}\nOn time.\n" for row in rows)))
+    answer = ask(library, "Which voyage of the Oak?", k=2, max_tokens=128)
+    beside = [other.passage for other in answer.other_sentences]
+    said = [answer.text, *(one.text for one in beside)]
+    assert len(set(said) & set(rows)) >= 2, said
+    assert all(one.blocks[0].start <= one.start_index < one.end_index <= one.blocks[-1].end for one in beside)
