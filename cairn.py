@@ -46,7 +46,8 @@ __all__ = [
 
 def open(home: str | Path | None = None, **settings: Any) -> Library:
     """The library in the folder `home` (default: CAIRN_HOME), made if new. `settings`: as in docs/settings.md, without
-    CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.settings.SettingsError`."""
+    CAIRN_ and in small letters: `model`, `writer`, `kv_dtype`. Raises `app.settings.SettingsError`, and
+    `InvalidRequest` for an empty path."""
     from app.assembly import open_library  # the model's libraries take seconds to import
 
     given = {} if home is None else {"home": _named(home)}

@@ -37,7 +37,20 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from sqlalchemy import Connection, LargeBinary, RowMapping, Table, delete, exists, func, insert, inspect, select, update
+from sqlalchemy import (
+    Connection,
+    LargeBinary,
+    RowMapping,
+    Table,
+    delete,
+    exists,
+    func,
+    insert,
+    inspect,
+    literal,
+    select,
+    update,
+)
 
 from storage.backups import FOLDER as BACKUPS
 from storage.backups import copy_rows
@@ -49,12 +62,14 @@ from storage.catalogue.home import Home, progress_of
 from storage.catalogue.jobs import ACTIVE, insert_job
 from storage.catalogue.memory import insert_fingerprint
 from storage.catalogue.schema import (
+    answers,
     blocks,
     collections,
     counters,
     document_properties,
     document_texts,
     documents,
+    folders,
     jobs,
     memory_fingerprints,
     pages,
@@ -62,6 +77,7 @@ from storage.catalogue.schema import (
     title_keys,
     users,
 )
+from storage.catalogue.schema import home as home_table
 from storage.errors import CatalogueDamaged, CatalogueUnavailable, ForeignCatalogue, StorageError, StoreUnavailable
 from storage.fingerprint import UNKNOWN_MODEL
 from storage.maintenance import database_problems, require_trustworthy
@@ -381,22 +397,31 @@ def restore(
 
 
 def _check_replaceable(target: Database, own: Home) -> None:
-    """Raises `CatalogueUnavailable` if the catalogue there, of any schema, holds what belongs to another home."""
+    """Raises `CatalogueUnavailable` if the catalogue there, of any schema, holds what may belong to another home."""
     if target.path is not None and not target.path.exists():
         return
     with contextlib.suppress(CatalogueDamaged), target.read() as connection:
-        if not inspect(connection).has_table(documents.name):
+        tables = set(inspect(connection).get_table_names())
+
+        def holds(table: Table) -> bool:
+            return (
+                table.name in tables and connection.execute(select(literal(1)).select_from(table)).first() is not None
+            )
+
+        if not any(map(holds, (documents, users, answers, collections, folders))):
             return
-        if not any(connection.execute(select(table.c.id).limit(1)).first() for table in (documents, users)):
+        theirs = connection.execute(select(home_table.c.id)).scalar() if home_table.name in tables else None
+        if theirs is not None and theirs == own.id:
             return
-        try:
-            own.progress_of_own(target)
-        except ForeignCatalogue as error:
-            raise CatalogueUnavailable(
-                f"The catalogue {target.place} holds documents or accounts of another home folder than "
-                f"{own.blobs.place}, and they would be lost. Nothing was changed. Check CAIRN_DATABASE_URL and --home, "
-                "or name an empty database; `cairn restore --anyway` replaces it nevertheless."
-            ) from error
+        if holds(shards):  # without any nothing tells whose it is
+            with contextlib.suppress(ForeignCatalogue):
+                own.progress_of_own(target)
+                return
+        raise CatalogueUnavailable(
+            f"The catalogue {target.place} holds documents or accounts of another home folder than "
+            f"{own.blobs.place}, and they would be lost. Nothing was changed. Check CAIRN_DATABASE_URL and --home, "
+            "or name an empty database; `cairn restore --anyway` replaces it nevertheless."
+        )
 
 
 @contextlib.contextmanager

@@ -186,7 +186,10 @@ def train(
     master, progress = MasterWeights(trained, settings), Progress()
     if (weights := folder / "weights.safetensors").is_file():
         with safe_open(weights, framework="pt") as saved:
-            progress = Progress(**json.loads(saved.metadata()["progress"]))
+            told = saved.metadata() or {}
+        if "progress" not in told:
+            raise ValueError(f"{weights} is of an earlier version: start from it (start_from), in a new folder.")
+        progress = Progress(**json.loads(told["progress"]))
         master.load(weights, moments=True)
     elif start_from is not None:
         master.load(start_from, moments=False)

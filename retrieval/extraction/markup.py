@@ -320,7 +320,7 @@ class WebPage:
         self.title, self.encoding, self.notes = "", "", tuple[str, ...]()
         self._frames = frames  # in which it stands
         self.pictures: list[Picture] = []
-        self._shown: set[bytes] = set()  # the pictures without their repetitions
+        self._shown: dict[str, bytes] = {}  # the pictures by their addresses, each once
         self.tables: list[Cells] = []
         self.asides: list[Aside] = []
         self._fetch = fetch
@@ -456,9 +456,13 @@ class WebPage:
 
     def _picture(self, attributes: dict[str, str]) -> None:
         caption = " ".join(attributes.get("alt", "").split())
-        data = None if self._kinds[-1] else self._fetch(attributes.get("src", ""))
-        if data is not None and (data in self._shown or len(self._shown) < MOST_FIGURES):
-            self._shown.add(data)
+        address, data = attributes.get("src", ""), None
+        if not self._kinds[-1]:
+            data = self._shown.get(address)
+            if data is None and len(self._shown) < MOST_FIGURES:
+                data = self._fetch(address)
+        if data is not None:
+            self._shown[address] = data
             before = len(self._blocks) + bool(self._so_far().strip())  # behind the paragraph in which it stands
             self.pictures.append(Picture(data, caption, before))
         elif caption:

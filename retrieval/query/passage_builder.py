@@ -104,10 +104,10 @@ class PassageBuilder:
             source = self._source(document_id)
             if start < present[0][1].start or present[-1][1].end < end:
                 rows = self._catalogue.blocks_of_document(document_id, start=start + 1, end=end - 1)
+                if not {hit.block_id for hit in hits} <= {row.id for row in rows}:  # it was read anew meanwhile
+                    return None
                 present = [(Hit(row.id, document_id, row.ordinal, best), row) for row in rows]
         except NoRow:
-            return None
-        if not present:
             return None
         text = source.text[start:end]
         start += len(text) - len(text.lstrip())
@@ -165,7 +165,7 @@ class PassageBuilder:
 
     def name(self, document_id: str) -> str:
         """What the document is called, see `described_name`. Raises `storage.errors.NotFound`."""
-        document = self._source(document_id).document
+        document, _ = self._row(document_id)
         return described_name(str(document.title), document.source)
 
     def _source(self, document_id: str) -> _Source:

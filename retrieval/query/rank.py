@@ -267,7 +267,8 @@ def quotable_blocks(workspace: Workspace, passages: PassageBuilder, candidates: 
     ids, may_be_quoted = candidates.block_ids, candidates.quotable_C.tolist()
     rows = passages.blocks(id_ for id_, may in zip(ids, may_be_quoted, strict=True) if may)
     texts = {document_id: passages.text(document_id) for document_id in {row.document_id for row in rows.values()}}
-    return QuotableBlocks(workspace.opened.model, [rows.get(block_id) for block_id in ids], texts)
+    blocks = [rows.get(block_id) for block_id in ids]
+    return QuotableBlocks(workspace.opened.model, blocks, texts, apart=candidates.apart)
 
 
 def candidate_sentences(

@@ -43,13 +43,15 @@ MOST_LOGITS = 16_000_000
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """`quotable_C`: whether a quotation may come from the block. `rank_C`: its rank in the search; neighbours of blocks
-    found come last. `space`: "memory" where search left out nothing in scope."""
+    found come last. `space`: "memory" where search left out nothing in scope. `apart`: whether some were left out on
+    purpose, so that nothing of them is read."""
 
     snapshot: MemorySnapshot
     indices_C: Tensor
     quotable_C: Tensor
     rank_C: Sequence[int]
     space: Space = "candidates"
+    apart: bool = False
 
     def __len__(self) -> int:
         return len(self.indices_C)
@@ -72,7 +74,8 @@ class Candidates:
         """Without some blocks of the snapshot."""
         kept_C = ~torch.isin(self.indices_C, indices)
         ranks = [rank for rank, kept in zip(self.rank_C, kept_C.tolist(), strict=True) if kept]
-        return replace(self, indices_C=self.indices_C[kept_C], quotable_C=self.quotable_C[kept_C], rank_C=ranks)
+        quotable_C = self.quotable_C[kept_C]
+        return replace(self, indices_C=self.indices_C[kept_C], quotable_C=quotable_C, rank_C=ranks, apart=True)
 
     @property
     def is_everything(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -80,8 +80,11 @@ class QuotableBlocks:
     """The candidate blocks of one question that may be quoted, by their number among the candidates: their sentences,
     the characters of their tokens, and what is quoted."""
 
-    def __init__(self, model: LandmarkModel, blocks: Sequence[Block | None], texts: Mapping[str, str]):
-        """`texts`: of the blocks' documents, by id."""
+    def __init__(
+        self, model: LandmarkModel, blocks: Sequence[Block | None], texts: Mapping[str, str], *, apart: bool = False
+    ):
+        """`texts`: of the blocks' documents, by id. `apart`: no sentence goes on in other blocks."""
+        self._longest_cut = 0 if apart else LONGEST_CUT
         self._model, self._blocks, self.texts = model, blocks, texts
         self._token_ends: dict[int, list[int]] = {}
         number = {(block.document_id, block.ordinal): index for index, block in enumerate(blocks) if block is not None}
@@ -139,15 +142,22 @@ class QuotableBlocks:
             yield text[begin:end], (document_id, begin, end), first <= begin < last
 
     def sentences(self) -> list[Sentence]:
-        """Sentences that lie whole in a run of neighbouring blocks, or so far that its outermost block alone holds
-        none of them.
+        """Sentences that lie whole in a run of neighbouring blocks, and those which begin before its last block or end
+        behind its first, though they go on beyond it.
 
-        Where none does (a sentence is longer than the run), the parts that lie there.
+        Where there is none (a sentence is longer than the run), the parts that lie there.
         """
         return self._found(whole=True) or self._found(whole=False)
 
     def _found(self, *, whole: bool) -> list[Sentence]:
-        return [sentence for run in self._runs() for sentence in self._of_run(run, whole=whole)]
+        found: dict[tuple[str, int, int], Sentence] = {}
+        for run in self._runs():
+            for one in self._of_run(run, whole=whole):
+                at = self.document_of(one), one.start, one.stop
+                if (before := found.get(at)) is not None:  # of two runs with a gap within it
+                    one = replace(before, places=[*before.places, *one.places])
+                found[at] = one
+        return list(found.values())
 
     def _of_run(self, run: Sequence[int], *, whole: bool) -> Iterator[Sentence]:
         first, last = self._of(run[0]), self._of(run[-1])
@@ -155,7 +165,7 @@ class QuotableBlocks:
         low, high = max(0, first.start - LONGEST_CUT), min(len(text), last.end + LONGEST_CUT)
         for start, stop in sentence_borders(text, low, high):
             inside = first.start <= start and stop <= last.end
-            reaches_in = first.end < stop and start < last.start and stop - start <= LONGEST_CUT
+            reaches_in = first.end < stop and start < last.start and stop - start <= self._longest_cut
             if whole and not inside and not reaches_in:
                 continue
             places = self._tokens_within(run, start, stop)

@@ -110,6 +110,22 @@ def test_what_is_no_copy_of_this_library_is_refused_and_nothing_changes(
     catalogue.close()
 
 
+def test_another_homes_catalogue_without_documents_is_not_replaced_either(tmp_path: Path) -> None:
+    for home in (other := tmp_path / "other", mine := tmp_path / "mine"):
+        home.mkdir()
+    catalogue, _ = filled(mine)
+    copy = copy_catalogue(catalogue.database, tmp_path / "copy")
+    catalogue.close()
+    catalogue, _ = open_home(other)
+    catalogue.create_collection("reports")
+    catalogue.close()
+    with pytest.raises(CatalogueUnavailable, match="of another home folder"):
+        restore(copy, database_url(other), mine)
+    catalogue, _ = open_home(other)
+    assert [one.name for one in catalogue.collections()] == ["reports"]
+    catalogue.close()
+
+
 @pytest.mark.parametrize("where", ["sqlite", "postgresql"])
 def test_another_homes_catalogue_is_replaced_only_where_that_is_said(
     tmp_path: Path, request: pytest.FixtureRequest, where: str

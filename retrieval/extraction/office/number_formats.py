@@ -44,7 +44,7 @@ def shown_number(value: float, code: str, *, from_1904: bool = False) -> str:
 
 def _in_section(value: float, code: str) -> tuple[float, str]:
     """A number, and the section of its format that shows it: the first whose condition it meets (without one: positive,
-    negative), else the last. A section for negative numbers alone shows them without their sign."""
+    negative), else the last. A section for negative numbers alone, or with a sign of its own, shows no other."""
     sections = [each for each in _SECTIONS.findall(code) if "@" not in _LITERAL.sub("", each)][:3] or ["General"]
     count, sign, limit = len(sections), "", 0.0
     if count < 3 and _CONDITION.match(sections[-1]):
@@ -57,7 +57,8 @@ def _in_section(value: float, code: str) -> tuple[float, str]:
             break
     else:
         section, sign = sections[-1], "<" if count == len(sections) == 2 and sign == ">=" else ""
-    return (-value if value < 0 and sign in ("<", "<=") and limit == 0 else value), section
+    alone = (sign in ("<", "<=") and limit == 0) or (count > 1 and _CONDITION.sub("", section).startswith("-"))
+    return (-value if value < 0 and alone else value), section
 
 
 @lru_cache(maxsize=1000)

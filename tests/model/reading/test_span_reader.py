@@ -90,6 +90,10 @@ def test_the_words_have_no_white_space_around_them_and_no_comma_behind() -> None
         ("อยู่ที่กรุงเทพ", "กรุงเทพ", "กรุงเทพ"),
         ("수도는 서울은", "서울", "서울"),
         ("约Python3的", "thon", "Python3"),
+        ("این کتاب\u200cها", "کتاب", "کتاب\u200cها"),
+        ("the Hou\u00adsing data", "sing", "Hou\u00adsing"),
+        ("returns BZ_OK.", "OK", "BZ_OK"),
+        ("აქ საქართველოა", "ქართველ", "საქართველოა"),
     ],
 )
 def test_the_words_are_whole_where_spaces_part_them(text: str, pieces: str, words: str) -> None:

@@ -141,6 +141,16 @@ def test_a_sentence_that_goes_on_behind_the_candidates_is_quoted_whole(held: tup
     assert sentences(QuotableBlocks(model, blocks, {"d": TEXT})) == ["The cairn was built by surveyors of the line."]
 
 
+def test_a_sentence_that_two_runs_touch_is_one_with_the_tokens_of_both_and_none_where_others_are_left_out() -> None:
+    model = tiny_model(block_size=16)
+    text = "A heading\nThe cairn stands where the old road leaves the valley and the line of the surveyors began, says one."
+    blocks = [block if block.ordinal in (2, 4) else None for block in blocks_of(model, text)]
+    (found,) = QuotableBlocks(model, blocks, {"d": text}).sentences()
+    assert found.text == text[10:] and {index for index, _ in found.places} == {2, 4}
+    parts = QuotableBlocks(model, blocks, {"d": text}, apart=True).sentences()
+    assert [(one.start, one.stop) for one in parts] == [(30, 45), (60, 75)]
+
+
 def test_of_a_text_without_a_whole_sentence_the_part_at_hand_is_quoted() -> None:
     """A sentence longer than all candidates is no reason to say that the documents do not say."""
     model, text = tiny_model(block_size=16), f"It was built {'and built again ' * 40}by surveyors."
