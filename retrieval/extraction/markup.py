@@ -378,9 +378,8 @@ class WebPage:
     def end(self, tag: str) -> None:
         if tag in _HEADINGS:
             self._finish(_HEADINGS[tag])
-        elif tag == "select" and self._choices:
-            chosen = [text.strip() for is_chosen, text in self._choices if is_chosen]
-            self._fill(", ".join(chosen) or self._choices[0][1])
+        elif tag == "select":
+            self._choose()
         elif tag == "textarea":
             self._write("\n")
         elif tag == "ruby" and self._readings:
@@ -415,7 +414,7 @@ class WebPage:
             self.title += data
         elif self._open["rt"]:
             self._readings.append(data.strip())
-        elif self._open["option"]:
+        elif self._open["option"] and self._choices:
             chosen, text = self._choices[-1]
             self._choices[-1] = chosen, text + data
         elif not self._open["silent"] and not self._open["select"] and not self._open["rp"]:
@@ -484,6 +483,9 @@ class WebPage:
         """What was filled into a form; what a date or an abbreviation stands for."""
         kind, value = attributes.get("type", "text").lower(), attributes.get("value", "")
         if tag == "select":
+            if self._open["select"]:  # its end is missing
+                self._choose()
+                self._open["select"] = self._open["option"] = 0
             self._choices.clear()  # those of another list, such as what a field proposes
         elif tag == "option":
             self._choices.append(("selected" in attributes, ""))
@@ -517,6 +519,13 @@ class WebPage:
         between = ": " if self._is_labelled and line[-1:].isalnum() else "\n" if {TICKED, EMPTY} & set(line) else " "
         self._write(between + value.strip() + (end if self._is_labelled else " "))
         self._is_labelled = False
+
+    def _choose(self) -> None:
+        """Write what is chosen in a list that ends."""
+        chosen = [text.strip() for is_chosen, text in self._choices if is_chosen]
+        if self._choices:
+            self._fill(", ".join(chosen) or self._choices[0][1])
+        self._choices.clear()
 
     def _add_to_cell(self, run: Run) -> None:
         if self._tables:
@@ -588,7 +597,8 @@ class WebPage:
                 self.pictures = [replace(one, before=min(one.before, len(self._blocks))) for one in self.pictures]
 
     def _count(self, tag: str, step: int) -> None:
-        self._open["silent" if tag in _SILENT else tag] += step
+        name = "silent" if tag in _SILENT else tag
+        self._open[name] = max(0, self._open[name] + step)
 
     def _finish(self, level: int, row: bool = False) -> None:
         if self._unseen:

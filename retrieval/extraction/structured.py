@@ -115,7 +115,7 @@ def _told_apart(name: str, values: Mapping[str, str]) -> tuple[str, ...]:
 
 def _sentence(branch: tuple[str, ...], values: dict[str, str]) -> Iterator[str]:
     if values:
-        stated = "; ".join(f"{key}: {value}" if key else value for key, value in values.items())
+        stated = "; ".join(f"{clean_text(key)}: {value}" if key else value for key, value in values.items())
         where = clean_text(_BRANCH.join(branch))
         yield f"{where}: {stated}." if where else f"{stated}."
 

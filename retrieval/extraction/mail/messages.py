@@ -59,12 +59,12 @@ def load_eml(path: Path, limits: ExtractLimits) -> Message:
 
 @damage_named("e-mail")  # odd headers are parsed when they are asked for
 def _message(found: EmailMessage) -> Message:
-    if not any(found.get(name) for name in _KNOWN):
+    if not any(_stated(found, name) for name in _KNOWN):
         raise ExtractError("The file is not an e-mail: it has none of the lines that an e-mail begins with.")
     notes: list[str] = []
     if found.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
         raise ExtractError("This e-mail is encrypted. Save it decrypted and add it again.")
-    head = {name: one_line(str(found.get(name, ""))) for name in _HEAD}
+    head = {name: one_line(_stated(found, name)) for name in _HEAD}
     blocks: list[Block] = []
     attachments: list[Attachment] = []
     asides: list[Aside] = []
@@ -76,6 +76,14 @@ def _message(found: EmailMessage) -> Message:
     if found.defects or any(part.defects for part in found.walk()):
         notes.append("The e-mail is irregular; parts of it may be missing.")
     return Message(head, blocks, attachments, notes, asides)
+
+
+def _stated(found: EmailMessage, name: str) -> str:
+    """A line of the head, as it stands where that is so odd that parsing it fails."""
+    try:
+        return str(found.get(name, ""))
+    except Exception:  # the parser raises whatever it stumbles over
+        return next(str(value) for key, value in found.raw_items() if key.lower() == name.lower())
 
 
 def extract_mhtml(path: Path, limits: ExtractLimits, password: str | None = None) -> ExtractedDocument:

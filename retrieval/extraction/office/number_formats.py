@@ -69,7 +69,9 @@ def is_date(code: str) -> bool:
 
 
 def _number_text(value: float, section: str) -> str:
-    if "/" in section and _PLACES.search(section):  # a fraction
+    if ("/" in section and _PLACES.search(section)) or _EXPONENT.fullmatch(
+        section
+    ):  # a fraction, or no place for digits
         return number_text(value)
     literals: list[str] = []
 
@@ -78,12 +80,11 @@ def _number_text(value: float, section: str) -> str:
         return "\0"
 
     plain = _LITERAL.sub(kept, section)
-    first = _NUMBER.search(plain)
-    if first is None:
+    bare = _EXPONENT.sub("", plain)
+    if not _PLACES.search(bare):
         shown = number_text(value) if "general" in plain.lower() else ""
         text = re.sub("general", shown, plain, flags=re.I)
     else:
-        bare = _EXPONENT.sub("", plain)
         places = [at for at, letter in enumerate(bare) if letter in "0#?,."]
         start, end = places[0], places[-1] + 1
         text = bare[:start] + _digits(value, bare[start:end], plain) + bare[end:]

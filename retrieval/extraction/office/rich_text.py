@@ -35,6 +35,7 @@ _FIRST_SIGN = 0xE000
 """Private characters from here mark in the text why what follows is set aside, and whether it is raised."""
 _SIGNS = {chr(_FIRST_SIGN + number): state for number, state in enumerate(_STATES)}
 _NOTE, _COMMENT, _BOX, _SAID, _END, _EDGES, _HERE = map(chr, range(0xE010, 0xE017))
+_OWN_SIGNS = re.compile(r"\\u(?:-81(?:9[0-2]|[78]\d)|573(?:4[4-9]|5\d|6[0-6]))(?!\d)")  # of the file, at their places
 _KIND_OF_BESIDE = {"footnote": _NOTE, "annotation": _COMMENT}
 _SPAN = re.compile(f"([{_NOTE}{_COMMENT}{_BOX}])([^{_END}]*){_END}")
 _ROW_EDGES = re.compile(f"{_EDGES}([-0-9mv ]*)$")
@@ -51,7 +52,7 @@ def extract_rtf(path: Path, limits: ExtractLimits, password: str | None = None) 
     source = _DATA.sub(b" ", data).decode("latin-1")
     asides: list[Aside] = []
     with damage_named("rich text"):
-        text = str(rtf_to_text(_marked(source), errors="replace"))
+        text = str(rtf_to_text(_marked(_OWN_SIGNS.sub(r"\\u-3", source)), errors="replace"))
     metadata = {
         key: " ".join(rtf_to_text("{\\rtf1 " + found[1] + "}", errors="replace").split())
         for key, found in (("title", _TITLE.search(source)), ("author", _AUTHOR.search(source)))
@@ -110,7 +111,7 @@ def _marked(source: str) -> str:
         elif word == "cellx" and edges:
             edges[-1:] = [f"{found[2] or 0}{edges[-1]}", ""]
         elif word == "row":
-            written.append(f"{_sign(_EDGES)}{' '.join(edges)}" if edges else "")
+            written.append(f"{_sign(_EDGES)}{' '.join(edges[:-1])}" if edges else "")
         elif word == "nosupersub" or found[2] == "0":
             groups[-1].discard("super" if word == "nosupersub" else word)
         else:

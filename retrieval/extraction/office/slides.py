@@ -9,7 +9,6 @@ from typing import Any
 
 import pptx
 from lxml import etree
-from pptx.enum.shapes import MSO_SHAPE_TYPE
 
 from retrieval.extraction.document import Aside, AsideKind, ExtractedDocument
 from retrieval.extraction.figures import Picture, split_pictures
@@ -43,6 +42,8 @@ _WHITE, _LIGHT = "FFFFFF", ("bg1", "lt1")
 _FILLS = ("solidFill", "gradFill", "blipFill", "pattFill", "grpFill")
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
 _RUNNING: dict[str, AsideKind] = {"HEADER (14)": "header", "FOOTER (15)": "footer", "DATE (16)": "footer"}
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_TEXT_SHAPES = (f"{_P}sp", f"{_P}grpSp", f"{_P}cxnSp")
 _SMALL_PLACEHOLDERS = {"SLIDE_NUMBER (13)", "SLIDE_IMAGE (101)"}
 
 
@@ -58,12 +59,26 @@ def extract_pptx(path: Path, limits: ExtractLimits, password: str | None = None)
 
 
 def _part(number: int, slide: Any) -> Part:
+    _choose_alternatives(slide._element)
     reader = _Reader(slide)
     blocks, pictures = split_pictures(reader.items())
     if slide._element.get("show", "1") in ("0", "false"):
         hidden = [Aside("hidden", text) for _, text in blocks if text.strip()]
         return Part(f"slide {number}", [], "hidden slide", asides=reader.asides + hidden)
     return Part(f"slide {number}", blocks, "", reader.tables, pictures, reader.asides)
+
+
+def _choose_alternatives(slide: etree._Element) -> None:
+    """Put shapes in the place of those that a slide states in several ways for programs of several ages: the newest if
+    it has text, as a box with a formula does, else the oldest, a picture of what few programs know."""
+    for stated in list(slide.iter(f"{_MC}AlternateContent")):
+        if stated.getparent().tag not in (f"{_P}spTree", f"{_P}grpSp"):
+            continue
+        ways = [way for way in stated if len(way)]
+        with_text = [way for way in ways if any(shape.tag in _TEXT_SHAPES for shape in way)]
+        for shape in list((with_text or ways[-1:] or [()])[0]):
+            stated.addprevious(shape)
+        stated.getparent().remove(stated)
 
 
 class _Reader:
@@ -114,7 +129,7 @@ class _Reader:
         drawn = list(shape._element.iter(_DIAGRAM))
         if next(shape._element.iter(_PROPERTIES)).get("hidden", "0") in ("1", "true"):
             self.asides += [Aside("hidden", text) for text in drawn_text(shape._element)]
-        elif shape.shape_type == MSO_SHAPE_TYPE.GROUP:
+        elif shape._element.tag == f"{_P}grpSp":
             yield from self._shapes(list(shape.shapes), depth + 1)
         elif (image := _image(shape)) is not None:
             yield Picture(image.blob, shape._element._nvXxPr.cNvPr.get("descr", ""))

@@ -200,7 +200,7 @@ class _Workbook:
         """What a cell shows; what is struck out is set aside."""
         kind, value = cell.get("t", "n"), cell.findtext("{*}v")
         runs: list[Run] = []
-        if kind == "s" and value is not None:
+        if kind == "s" and value:
             runs = self._strings[int(value)]
         elif kind == "inlineStr":
             runs = [run for one in cell.iterfind("{*}is") for run in _runs(one)]
@@ -258,7 +258,8 @@ class _Workbook:
                         sheet.comments.setdefault(row, []).append((column, words))
             elif "/drawings/" in name and name.endswith(".xml"):
                 root = self._archive.parse(name)
-                drawn = ["\n".join(drawn_text(shape)) for shape in root.iter("{*}sp")]
+                fallback = {shape for one in root.iter("{*}Fallback") for shape in one.iter("{*}sp")}
+                drawn = ["\n".join(drawn_text(shape)) for shape in root.iter("{*}sp") if shape not in fallback]
                 sheet.beside += [f"Text box: {text}" for text in drawn if text]
                 targets = self._archive.relations(name)
                 for chart in root.iter("{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"):

@@ -156,10 +156,12 @@ def beside(recognised: PageCharacters, own: PageCharacters) -> PageCharacters:
 
 
 def _join_surrogates(code_N: np.ndarray) -> None:
-    """Of a character beyond 0xFFFF PDFium tells two halves: the first becomes the whole, the second invisible."""
+    """Of a character beyond 0xFFFF PDFium tells two halves: the first becomes the whole, the second invisible. Half of
+    one says nothing: its code becomes 0."""
     first = np.flatnonzero((code_N[:-1] & 0xFC00 == 0xD800) & (code_N[1:] & 0xFC00 == 0xDC00))
     code_N[first] = 0x10000 + ((code_N[first] & 0x3FF) << 10) + (code_N[first + 1] & 0x3FF)
     code_N[first + 1] = 0xFFFF
+    code_N[(code_N >= 0xD800) & (code_N < 0xE000)] = 0
 
 
 def _turns(matrix_N6: np.ndarray, rotation: int) -> np.ndarray:

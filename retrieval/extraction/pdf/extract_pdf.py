@@ -83,7 +83,11 @@ def _attachments(document: pdfium.PdfDocument, notes: list[str]) -> list[Attachm
     """The files inside of the file; those that are damaged are empty. What an invoice repeats for programs is noted."""
     found = []
     for number in range(document.count_attachments()):
-        attachment = document.get_attachment(number)
+        try:
+            attachment = document.get_attachment(number)
+        except pdfium.PdfiumError:
+            notes.append(f"The list of attached files is damaged: file {number + 1} was not found.")
+            continue
         name = string_of(pdfium_c.FPDFAttachment_GetName, attachment.raw)
         if name.lower() in _FOR_PROGRAMS:
             notes.append(f"The attached file {name} repeats the invoice for programs; it is not read.")

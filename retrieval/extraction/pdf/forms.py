@@ -144,5 +144,5 @@ def _chosen(lines: Sequence[TextLine]) -> Iterator[TextLine]:
         yield composed(lines, [*question, stated, *in_between(ticked, f", {TICKED} "), Piece.unprinted(".")])
     elif question:
         yield composed(lines, question)
-    if empty:
+    if empty := [option for option in empty if option.text]:
         yield composed(lines, [Piece.unprinted(LEFT_EMPTY), *in_between(empty, ", "), Piece.unprinted(".")])

@@ -113,7 +113,7 @@ def _outer_lines(lines: Sequence[TextLine], height: float) -> list[int]:
 def _in_side_margin(line: TextLine) -> bool:
     """Whether the line is at the left or right edge of the page, like a printer's mark set sideways."""
     box = line.box_C4[line.placed_C]
-    return bool(box[:, 2].max() < 0.1 or box[:, 0].min() > 0.9)
+    return len(box) > 0 and bool(box[:, 2].max() < 0.1 or box[:, 0].min() > 0.9)
 
 
 def _notes_last(lines: Sequence[TextLine], body_size: float) -> list[TextLine]:

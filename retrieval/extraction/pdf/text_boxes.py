@@ -87,7 +87,7 @@ def plain_line(page_number: int, page: PageCharacters, line: Line) -> TextLine |
     scale = np.array([page.width, page.height, page.width, page.height])
     placed = source != _NOWHERE
     box, run = _exact_boxes(page, line)
-    fractions = np.where(placed[:, None], box[source] / scale, 0.0).astype(np.float32)
+    fractions = np.where(placed[:, None], (box[source] / scale).clip(0, 1), 0.0).astype(np.float32)
     text = "".join(letters)
     assert len(text) == len(source)
     return TextLine(

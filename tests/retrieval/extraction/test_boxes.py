@@ -90,6 +90,13 @@ def test_text_outside_the_displayed_part_of_the_page_is_left_out(tmp_path):
     assert document.text == "seen"
 
 
+def test_the_box_of_a_caption_that_reaches_beyond_the_page_ends_there(tmp_path):
+    texts = [(-2, 700, 12, "Figure 1: The plan of the mill"), (3, 698, 12, "words that overlap it")]
+    _, document = read(tmp_path, Sheet(texts))
+    (figure,) = document.exhibits.figures
+    assert figure.box is not None and figure.box.x0 == 0
+
+
 def test_scattered_words_keep_their_boxes(tmp_path):
     dice = np.random.default_rng(7)
     places = dice.permutation(200)[:90]

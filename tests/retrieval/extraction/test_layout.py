@@ -231,6 +231,14 @@ def test_a_character_that_is_told_in_two_halves_is_one(tmp_path):
     assert document.text == "we solve \U0001d465 for all" and (document.page_N == -1).sum() == 4
 
 
+def test_half_of_a_character_is_no_text_and_none_that_is_set_aside(tmp_path):
+    half = b"BT /F2 12 Tf 72 700 Td (we solve \242) Tj 0 -20 Td 3 Tr (hidden \242 words) Tj ET"
+    path = tmp_path / "made.pdf"
+    path.write_bytes(make_pdf([Sheet(content=half)]).replace(b"<D835DC65>", b"<D835>    "))
+    document = extract_pdf(path, ExtractLimits(), None)
+    assert document.text == "we solve" and [aside.text for aside in document.asides] == ["hidden words"]
+
+
 def test_a_soft_hyphen_inside_a_line_disappears(tmp_path):
     assert read(tmp_path, Sheet([(72, 700, 12, "Donau\u00addampf")])).text in ("Donaudampf", "Donau-dampf")
 
@@ -381,6 +389,14 @@ def test_heads_in_large_print_are_read_once_and_numbered_titles_are_kept(tmp_pat
         for page in range(4)
     ]
     assert "Step 3" in read(tmp_path, *steps).text
+
+
+@pytest.mark.parametrize(("box", "last"), [(b"2610", "Words of the page."), (b"2612", "☒ .")])
+def test_a_box_without_words_may_be_printed_sideways(tmp_path, box, last):
+    lone = b"BT /F1 10 Tf 72 700 Td (Words of the page.) Tj ET BT /F2 10 Tf 0 1 -1 0 300 300 Tm (\242) Tj ET"
+    path = tmp_path / "made.pdf"
+    path.write_bytes(make_pdf([Sheet(content=lone)] * 3).replace(b"<D835DC65>", b"<%s>    " % box))
+    assert extract_pdf(path, ExtractLimits(), None).text.split("\n\n")[-1] == last
 
 
 def test_nothing_is_dropped_from_a_short_document(tmp_path):

@@ -129,6 +129,8 @@ def test_attachments_that_cannot_be_read_are_named_and_the_rest_is_read(tmp_path
         (b"Subject: x\nContent-Type: multipart/mixed; boundary=B\n\n--B\n\ncut in the mid", "cut in the mid"),
         (b"Subject: x\r\nFrom: a@b\r\n\r\nline\r\nend", "line\nend"),
         (b"Received: y\nSubject: " + b"\xff\xfe" + b"\n\nodd head", "odd head"),
+        (b"From: Ann <\nSubject: x\n\nodd head", "From: Ann <"),
+        (b'Subject: x\nTo: "\n\nodd head', "odd head"),
     ],
 )
 def test_e_mails_in_every_encoding_give_their_words(tmp_path, data, words):

@@ -292,6 +292,8 @@ def test_odd_rich_text_is_refused_with_its_reason(tmp_path, data, reason):
         (b"{\\rtf1 " + b"{" * 3000 + b"deep" + b"}" * 3000 + b"}", "deep"),
         (b"{\\rtf1\\ansi\\ansicpg99999 odd page}", "odd page"),
         (b"{\\rtf1 \\u-10179?\\u-8704? face}", "face"),
+        (b"{\\rtf1 \\u-8191?\\u-8170?\\u57350? own signs}", "own signs"),
+        (b"{\\rtf1\\trowd\\cellx900\\clvmrg Zinc\\cell\\row\\trowd\\clvmrg\\row\\pard}", "Zinc"),
         (b"{\\rtf1 {\\object\\objdata 4d5a90}{\\field{\\*\\fldinst DDEAUTO cmd}{\\fldrslt shown}}}", "shown"),
     ],
 )

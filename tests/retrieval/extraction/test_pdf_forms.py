@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from retrieval.extraction.extract import extract, render_page
+from tests.retrieval.extraction.test_tables import borders, drawn
 from tests.retrieval.pdf_maker import Sheet, column, make_pdf, write_objects
 
 FILLED = {"Family name": "Okonkwo", "Given names": "Ada Maria", "Date of birth": "14 March 1979", "Fee": "42.50 pounds"}
@@ -75,13 +76,20 @@ def test_what_was_filled_in_is_drawn_on_the_page(tmp_path: Path) -> None:
 Words = tuple[float, float, float, str]
 
 
-def made(folder: Path, texts: list[Words], widgets: list[tuple[str, str]], *, more: list[str] | None = None) -> str:
+def made(
+    folder: Path,
+    texts: list[Words],
+    widgets: list[tuple[str, str]],
+    *,
+    more: list[str] | None = None,
+    drawing: bytes = b"",
+) -> str:
     """The text of a page with some words and fields, each with what draws its value ("" where nothing does)."""
     first = 6
     numbers = [first + 2 * n for n in range(len(widgets))]
     fields = " ".join(f"{n} 0 R" for n in numbers)
     others = " ".join(f"{first + 2 * len(widgets) + n} 0 R" for n in range(len(more or [])))
-    drawn = "".join(f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n" for x, y, size, text in texts)
+    printed = "".join(f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n" for x, y, size, text in texts)
     fonts = "/Resources << /Font << /F1 3 0 R >> >>"
     objects = [
         f"<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [{fields}] /DR << /Font << /F1 3 0 R >> >> >> >>",
@@ -89,7 +97,7 @@ def made(folder: Path, texts: list[Words], widgets: list[tuple[str, str]], *, mo
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] {fonts} /Contents 5 0 R /Annots [{fields} {others}] >>",
     ]
-    made_objects = [each.encode() for each in objects] + [stream(drawn.encode("cp1252"))]
+    made_objects = [each.encode() for each in objects] + [stream(printed.encode("cp1252") + drawing)]
     for number, (widget, shown) in zip(numbers, widgets, strict=True):
         made_objects.append(widget.replace("$AP", f"{number + 1} 0 R").encode())
         made_objects.append(stream(shown.encode(), f"/Subtype /Form /BBox [0 0 300 20] {fonts}".encode()))
@@ -261,6 +269,23 @@ def test_files_inside_of_the_file_that_are_too_many_are_told(tmp_path):
         writer.add_attachment(f"{number}.txt", b"note")
     writer.write(path)
     assert "Only the first 500 of 502 attachments were read." in extract(path).notes
+
+
+def test_a_file_inside_of_the_file_that_is_missing_is_told(tmp_path):
+    path = tmp_path / "tender.pdf"
+    missing = "/Names << /EmbeddedFiles << /Names [(works.txt) 99 0 R] >> >>"
+    path.write_bytes(make_pdf([Sheet([(72, 700, 10, "Offers are opened in June.")])], extra=missing))
+    document = extract(path)
+    assert document.text == "Offers are opened in June."
+    assert document.notes == ("The list of attached files is damaged: file 1 was not found.",)
+
+
+def test_a_box_at_the_edge_of_the_page_may_stand_in_a_table(tmp_path):
+    edges = (300, 400, 500, 640)
+    table = borders(3, edges=edges) + drawn([("Region", "Price"), ("North", "41.50"), ("South", "39.10")], edges=edges)
+    made(tmp_path, [(504, 686, 10, "Paid")], [box(605, 668, True)], drawing=table)
+    (table,) = extract(tmp_path / "made.pdf").exhibits.tables
+    assert table.box is not None and table.box.x1 == 1
 
 
 def test_files_inside_of_the_file_are_read_behind_its_pages(tmp_path):

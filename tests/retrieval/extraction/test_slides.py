@@ -64,6 +64,33 @@ def test_groups_and_charts_are_read_and_footers_are_not(tmp_path):
     assert "inside a group" in document.text and "2025: 15.5." in document.text.replace("; Ships", "")
 
 
+ALTERNATIVES = (
+    b'<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+    b'<mc:Choice xmlns:a14="http://schemas.microsoft.com/office/drawing/2010/main" Requires="a14">%b</mc:Choice>'
+    b"<mc:Fallback>%b</mc:Fallback></mc:AlternateContent>"
+)
+
+
+def test_of_shapes_that_are_stated_in_several_ways_the_one_with_text_is_read(tmp_path):
+    def doubled(xml: bytes) -> bytes:
+        start, end = xml.index(b"<p:sp>"), xml.rindex(b"</p:sp>") + len(b"</p:sp>")
+        shapes = xml[start:end]
+        return xml[:start] + ALTERNATIVES % (shapes, shapes.replace(b"40 tonnes", b"gone")) + xml[end:]
+
+    path = repacked(presentation(tmp_path), {SLIDE: doubled})
+    assert read(path).text == read(presentation(tmp_path)).text
+
+
+def test_a_box_without_a_form_is_read(tmp_path):
+    made = pptx.Presentation()
+    box = made.slides.add_slide(made.slide_layouts[6]).shapes.add_textbox(*BOX)
+    box.text_frame.text = "The crane is new."
+    box._element.spPr.remove(box._element.spPr.prstGeom)
+    del box._element.nvSpPr.cNvSpPr.attrib["txBox"]
+    made.save(tmp_path / "made.pptx")
+    assert read(tmp_path / "made.pptx").text == "The crane is new."
+
+
 def laid_out(tmp_path, boxes):
     """The text of a slide with boxes (left, top, width and height in inches, text), stored in this order."""
     made = pptx.Presentation()

@@ -280,6 +280,7 @@ def test_a_csv_file_of_one_endless_line_ends_within_its_limits(tmp_path):
         (-25, '[>0]0.0;[>10]0.00;"-"', "-"),
         (-10, "[>=100]0.00;0.000", "-10.000"),
         (-10, "[>=0]0.00;(0)", "(10)"),
+        (12345, "E+00", "12345"),
         (-2_500, '[>=1000]#,##0,"k";[<=-1000]-#,##0,"k";0', "-3k"),
         (-10, "0.00;[<0](0)", "(10)"),
         (1, '[=1]0 "day";0 "days"', "1 day"),
@@ -476,6 +477,33 @@ def test_rows_of_a_damaged_workbook_that_have_one_number_are_all_read(tmp_path):
     changed = {"xl/worksheets/sheet1.xml": lambda xml: number.sub(lambda row: row[0].replace(b'"3"', b'"2"'), xml)}
     text = read(repacked(workbook(tmp_path, rows), changed)).text
     assert text.split("\n") == ["Item\tCost", *(f"Item: {item}; Cost: {cost}." for item, cost in rows[1:])]
+
+
+def test_a_cell_that_names_no_text_is_empty(tmp_path):
+    rows = [("Item", "Cost"), ("Pier", 1), ("Crane", 2)]
+    changed = {
+        "xl/worksheets/sheet1.xml": lambda xml: re.sub(rb'<c r="A3".*?</c>', b'<c r="A3" t="s"><v></v></c>', xml)
+    }
+    text = read(repacked(workbook(tmp_path, rows), changed)).text
+    assert text.split("\n") == ["Item\tCost", "Item: Pier; Cost: 1.", "Cost: 2."]
+
+
+def test_of_boxes_that_are_stated_in_several_ways_one_is_read(tmp_path):
+    box = "<xdr:sp><xdr:txBody><a:p><a:r><a:t>%s</a:t></a:r></a:p></xdr:txBody></xdr:sp>"
+    drawing = (
+        '<xdr:wsDr xmlns:xdr="http://schemas.openxmlformats.org/drawingml/2006/spreadsheetDrawing" '
+        'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" '
+        'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><mc:AlternateContent>'
+        f"<mc:Choice>{box % 'Prices of June'}</mc:Choice>"
+        f"<mc:Fallback>{box % 'A newer program shows more.'}</mc:Fallback></mc:AlternateContent></xdr:wsDr>"
+    )
+    relations = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        '<Relationship Id="r1" Type="drawing" Target="../drawings/drawing1.xml"/></Relationships>'
+    )
+    added = {"xl/drawings/drawing1.xml": drawing, "xl/worksheets/_rels/sheet1.xml.rels": relations}
+    path = repacked(workbook(tmp_path), {}, {name: part.encode() for name, part in added.items()})
+    assert read(path).text.split("\n\n")[1:] == ["Text box: Prices of June"]
 
 
 def test_sheets_of_the_same_layout_name_themselves_in_every_row(tmp_path):

@@ -36,6 +36,7 @@ from tests.retrieval.extraction.reading import read, written
         ([{"a": 1}, {"a": 2}], "a: 1.\na: 2."),
         ({"grid": [[1, 2], [3, 4]]}, "grid: 1: 1, 2.\ngrid: 2: 3, 4."),
         ("words", "words."),
+        ({"a\ud83d": {"b\ud83d": 1}}, "a: b: 1."),
         ({"a": {}, "b": [], "c": ""}, '{"a": {}, "b": [], "c": ""}'),
     ],
 )
@@ -225,7 +226,7 @@ LOCKED = "From c@x Mon Oct 12 12:00:00 2026\nSubject: Locked\nContent-Type: appl
 
 @pytest.mark.parametrize(
     ("message", "reason"),
-    [(LOCKED, "This e-mail is encrypted"), ("From me\nFrom: <\n\nOdd.\n\n", "The e-mail is damaged")],
+    [(LOCKED, "This e-mail is encrypted"), ("From me\n\nOdd.\n\n", "The file is not an e-mail")],
 )
 def test_a_message_that_cannot_be_read_costs_no_other_of_its_mailbox(tmp_path, message, reason):
     one = "From a@x Mon Oct 12 10:00:00 2026\nSubject: One\nFrom: a@x\n\nFirst.\n\n"

@@ -83,6 +83,13 @@ def test_a_row_that_is_one_cell_of_dots_leaves_the_rest_of_a_table_and_what_stan
     assert [line for line in text.split("\n") if line][1:] == [*SENTENCES, "Prices are without tax."]
 
 
+def test_a_row_that_repeats_the_names_of_the_columns_is_no_row_also_sideways_on_several_pages(tmp_path):
+    rows = [("Region", "2019", "2020"), ("North", "41.50", "40.10"), ("", "2019", "2020"), ("South", "39.10", "38.00")]
+    document = read(tmp_path, *[TURNS[90] + borders(4) + drawn(rows)] * 3)
+    said = ["Region: North; 2019: 41.50; 2020: 40.10.", "Region: South; 2019: 39.10; 2020: 38.00."]
+    assert document.text.split("\n\n") == ["\n".join(["Region\t2019\t2020", *said])] * 3
+
+
 TURNS = {90: b"0 1 -1 0 702 90 cm\n", 180: b"-1 0 0 -1 612 792 cm\n", 270: b"0 -1 1 0 -90 702 cm\n"}
 
 

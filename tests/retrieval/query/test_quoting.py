@@ -143,7 +143,7 @@ def test_a_sentence_that_goes_on_behind_the_candidates_is_quoted_whole(held: tup
 
 def test_a_sentence_that_two_runs_touch_is_one_with_the_tokens_of_both_and_none_where_others_are_left_out() -> None:
     model = tiny_model(block_size=16)
-    text = "A heading\nThe cairn stands where the old road leaves the valley and the line of the surveyors began, says one."
+    text = "A heading\nThe cairn stands where the old road leaves the valley and the line of surveyors began, says one."
     blocks = [block if block.ordinal in (2, 4) else None for block in blocks_of(model, text)]
     (found,) = QuotableBlocks(model, blocks, {"d": text}).sentences()
     assert found.text == text[10:] and {index for index, _ in found.places} == {2, 4}

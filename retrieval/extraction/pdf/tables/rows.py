@@ -74,7 +74,7 @@ def read_table(
             pieces = in_between([cells[id(cell)] for cell in grid.in_row(row)], "\t")
         else:
             pieces = _row_pieces(grid, cells, row, heading, names)
-        if any(piece.text.strip() for piece in pieces):  # not of a row of dots
+        if any(piece.placed_C.any() for piece in pieces):  # not of a row of dots, or of names that are repeated
             lines.append(_line(page_number, page, whole, members_of(grid.in_row(row)), pieces, number))
     if names is not None and lines:
         last = {cell.column: cells[id(cell)] for cell in grid.in_row(rows[-1])}
@@ -102,8 +102,8 @@ def _shown(page_number: int, page: PageCharacters, grid: Grid, cells: dict[int, 
     rows = [[""] * (len(grid.edges) - 1) for _ in range(max(cell.row_end for cell in grid.cells))]
     for cell in grid.cells:
         rows[cell.row][cell.column] = " ".join(cells[id(cell)].text.split())
-    x0, y0, x1, y1 = extent(page.box_N4[grid.members_N])
-    box = ExtractedBox(page_number, x0 / page.width, y0 / page.height, x1 / page.width, y1 / page.height)
+    corners = np.array(extent(page.box_N4[grid.members_N])) / [page.width, page.height, page.width, page.height]
+    box = ExtractedBox(page_number, *corners.clip(0, 1).tolist())  # fields may reach beyond the page
     filled = tuple(tuple(row) for row in rows if any(row))
     return ExtractedTable(page_number, "", box, filled)
 
