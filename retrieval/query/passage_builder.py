@@ -172,7 +172,8 @@ class PassageBuilder:
         document, first_block = self._row(document_id)
         with self._lock:
             of_block, kept = self._kept.get(document_id, (None, ("", ())))
-        if first_block is None or of_block != first_block:  # perhaps another process has read it again
+        same = first_block is not None and of_block == first_block and len(kept[0]) == document.num_characters
+        if not same:  # perhaps another process has read it again
             kept = self._catalogue.extracted_text(document_id).text, tuple(self._catalogue.pages(document_id))
             if first_block is not None:
                 with self._lock, suppress(ValueError):  # a text larger than all of the cache is not kept
