@@ -40,7 +40,7 @@ from retrieval.types.records import (
 )
 from retrieval.view import View
 from storage.blobs.files import sync_folder
-from storage.catalogue.database import MOST_SEARCHED
+from storage.names import LONGEST_NAME
 from storage.properties import condition
 from storage.records import Document as DocumentRow
 from storage.records import DocumentSort, FolderFile
@@ -313,7 +313,7 @@ class Documents:
         """As `list`, with "". If no document holds the words of `search`: the documents that hold the nearest words of
         the library, with these words."""
         found = self.list(search=search, collection_id=collection_id, sort=sort, where=where)
-        if found or not (nearest := self.nearest(search)) or len(nearest) > MOST_SEARCHED:
+        if found or not (nearest := self.nearest(search)) or len(nearest) > LONGEST_NAME:
             return found, ""
         return self.list(search=nearest, collection_id=collection_id, sort=sort, where=where), nearest
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Set
@@ -39,12 +38,12 @@ LONGEST_SENTENCE = 320
 LONGEST_SPAN = 30
 SentencePlace = tuple[int, int]
 """Number of a passage, and of a sentence in it."""
-_UNSPACED = re.compile(
-    r"[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u2e80-\u9fff\ua960-\ua9df\uaa60-\uaadf\uac00-\ud7ff"
-    r"\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+_UNSPACED = (
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HANGUL", "HALFWIDTH HANGUL"),
+    *("THAI", "LAO", "TIBETAN", "MYANMAR", "KHMER", "TAI ", "NEW TAI", "JAVANESE"),
 )
-"""Letters of scripts whose words no spaces part (Thai to Tibetan, Burmese, Khmer, Tai, Javanese, Japanese, Chinese), or
-that end words with particles (Korean): a word may begin and end at any of them."""
+"""How Unicode calls letters of scripts whose words no spaces part, or end with particles (Korean): a word may begin and
+end at any of them."""
 _JOINS = "_\N{SOFT HYPHEN}\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _GIVEN = ("ids_QKT", "segment_QKT", "valid_QKT")
 MOST_TOKENS = 8192
@@ -245,7 +244,8 @@ def _of_whole_words(text: str, start: int, stop: int) -> tuple[int, int]:
 
 def _in_word(letter: str) -> bool:
     """Whether a letter, digit, accent or joiner belongs to the same word as one beside it."""
-    return letter in _JOINS or (unicodedata.category(letter)[0] in "LMN" and _UNSPACED.match(letter) is None)
+    is_letter = unicodedata.category(letter)[0] in "LMN" and not unicodedata.name(letter, "").startswith(_UNSPACED)
+    return is_letter or letter in _JOINS
 
 
 def _best(starts_T: Tensor, ends_T: Tensor) -> tuple[int, int]:

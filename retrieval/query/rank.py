@@ -27,11 +27,9 @@ from retrieval.query.features import QuestionTerms, Sentences, feature_table
 from retrieval.query.passage_builder import PassageBuilder
 from retrieval.query.retrieve import Candidates
 from retrieval.query.search import SearchResult
-from retrieval.query.sentences import BySentence, QuotableBlocks, Quotation, Sentence
+from retrieval.query.sentences import LONGEST_WITH_CONTEXT, BySentence, QuotableBlocks, Quotation, Sentence
 from retrieval.query.versions import named_alike
 
-LONGEST_WITH_CONTEXT = 500
-"""Characters of a sentence with what is quoted around it."""
 LONGEST_BESIDE = 240
 """The same of one that is shown beside it, three lines on the page. Of 224 questions about 72 documents one of the four
 sentences shown answers 0.782 with the others alone, 0.822 with what stands around them."""

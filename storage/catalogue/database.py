@@ -58,7 +58,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 
 from storage.catalogue.schema import counters, folder_files, now
 from storage.errors import CatalogueDamaged, CatalogueFull, CatalogueUnavailable, NotFound, StorageError
-from storage.names import encodable
+from storage.names import LONGEST_NAME, encodable
 from storage.records import Block, Box, Document, FolderFile, Job, JobProgress
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ def _line(cause: BaseException) -> str:
 
 Item = TypeVar("Item")
 Record = TypeVar("Record")
-MOST_SEARCHED = 500  # characters
 BATCH = 500  # values in one IN (...): well below every database's limit
 
 
@@ -215,9 +214,10 @@ def search_text(*parts: str) -> str:
 
 
 def holds_words(search_text: ColumnElement[str], search: str) -> ColumnElement[bool]:
-    """Whether such a text holds every word of `search`. Raises ValueError for more than a database compares at once."""
-    if len(search) > MOST_SEARCHED:
-        raise ValueError(f"Search for fewer words: at most {MOST_SEARCHED} characters.")
+    """Whether such a text holds every word of `search`, which is no longer than a name, since a database compares only
+    so many at once. Raises ValueError for more."""
+    if len(search) > LONGEST_NAME:
+        raise ValueError(f"Search for fewer words: at most {LONGEST_NAME} characters.")
     words = encodable(search).casefold().split()
     return and_(true(), *(search_text.contains(word, autoescape=True) for word in words))
 

@@ -9,8 +9,8 @@ import torch
 from model.reading.ranker import Decision, Ranker
 from model.reading.span_reader import FoundSpan
 from retrieval.query.features import QuestionTerms, Sentences
-from retrieval.query.rank import LONGEST_BESIDE, LONGEST_WITH_CONTEXT, quote_best, score_sentences
-from retrieval.query.sentences import QuotableBlocks, Sentence
+from retrieval.query.rank import LONGEST_BESIDE, quote_best, score_sentences
+from retrieval.query.sentences import LONGEST_WITH_CONTEXT, QuotableBlocks, Sentence
 from tests.retrieval.query.test_quoting import best_sentences, blocks_of, reading_of
 from tests.tiny_model import tiny_model
 
