@@ -69,9 +69,8 @@ def is_date(code: str) -> bool:
 
 
 def _number_text(value: float, section: str) -> str:
-    if ("/" in section and _PLACES.search(section)) or _EXPONENT.fullmatch(
-        section
-    ):  # a fraction, or no place for digits
+    is_fraction = "/" in section and _PLACES.search(section)
+    if is_fraction or _EXPONENT.fullmatch(section):  # which holds no digit's place
         return number_text(value)
     literals: list[str] = []
 
